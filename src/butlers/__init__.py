@@ -1,0 +1,1 @@
+"""Long-running agents that remember."""

@@ -1,0 +1,60 @@
+"""Who is calling: the identity every operation, every transaction and every event carries."""
+
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from butlers.errors import Forbidden, InvalidInput
+
+ADMIN = "admin"
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """An authenticated caller. One without a tenant can't be constructed."""
+
+    tenant: str
+    butler: str
+    actor: str = "local"
+    roles: frozenset[str] = frozenset()
+    elevated: bool = False
+    request_id: str = field(default_factory=lambda: str(uuid4()))
+    session_id: str | None = None
+    home_tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        valid_tenant(self.tenant)
+        if not self.butler:
+            raise InvalidInput("a caller belongs to a butler")
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the caller holds the admin role."""
+        return ADMIN in self.roles
+
+    def within(self, tenant: str) -> "Caller":
+        """The same caller inside the named tenant: its own, or another's for an elevated admin."""
+        if tenant == self.tenant:
+            return self
+        if not (self.is_admin and self.elevated):
+            raise Forbidden(
+                "the tenant comes from your credentials, and they are not for the tenant you named",
+                hint="Leave tenant_id out. Another tenant needs the admin role and an elevated credential.",
+            )
+        return replace(self, tenant=tenant, home_tenant=self.tenant)
+
+
+def valid_tenant(name: object) -> str:
+    """The name itself, when it can name a tenant."""
+    if not isinstance(name, str) or not _TENANT.fullmatch(name):
+        raise InvalidInput(
+            "a tenant is named by 1 to 128 letters, digits and . _ : @ -, beginning with a letter or digit",
+            hint="Leave tenant_id out to use your own tenant.",
+        )
+    return name
+
+
+# No default on purpose: work that was reached without a caller fails closed.
+current_caller: ContextVar[Caller] = ContextVar("current_caller")

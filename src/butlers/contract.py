@@ -1,0 +1,81 @@
+"""What host and modules promise each other: Module, Tool, Job, Branch."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel
+
+from butlers.caller import Caller
+from butlers.db import Database
+from butlers.migrate import Branch
+
+Toolset = Literal["core", "full"]
+"""core: what every agent sees; full: the further tools that configuration turns on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function an agent may call; its first two arguments, the module's state and the caller, stay hidden."""
+
+    function: Callable[..., Awaitable[Any]]
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    toolset: Toolset = "core"
+
+    @property
+    def name(self) -> str:
+        """The name agents call it by."""
+        return self.function.__name__
+
+
+def tool(
+    *, read_only: bool = False, destructive: bool = False, idempotent: bool = False, toolset: Toolset = "core"
+) -> Callable[[Callable[..., Awaitable[Any]]], Tool]:
+    """Declare a tool: its wording is the docstring, its arguments are everything after state and caller."""
+
+    def declare(function: Callable[..., Awaitable[Any]]) -> Tool:
+        return Tool(function, read_only, destructive, idempotent, toolset)
+
+    return declare
+
+
+JobResult = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work that runs on a schedule, on one process at a time; its result is kept in the run's record."""
+
+    name: str
+    cron: str
+    run: Callable[[Caller], Awaitable[JobResult]]
+
+
+class Module(Protocol):
+    """A capability a butler can load. `host` knows it through this alone."""
+
+    name: ClassVar[str]
+    dependencies: ClassVar[tuple[str, ...]]
+    config_model: ClassVar[type[BaseModel]]
+    branch: ClassVar[Branch | None]
+
+    @property
+    def state(self) -> Any:
+        """What each of its tools receives first."""
+
+    async def on_startup(self, config: BaseModel, database: Database, butler: str) -> None:
+        """Take configuration and database; raise to stop the butler from starting."""
+
+    async def on_shutdown(self) -> None:
+        """Let go of everything; called also when a later module failed to start."""
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools its configuration turns on."""
+
+    def jobs(self) -> Sequence[Job]:
+        """The jobs its configuration schedules."""
+
+    async def gauges(self) -> Mapping[str, float]:
+        """Numbers for /metrics, read when somebody asks."""
