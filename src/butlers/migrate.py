@@ -1,15 +1,335 @@
-"""Alembic to head from code, under an advisory lock."""
+"""Alembic to head from code, under an advisory lock, and what the application's role may then do.
 
-from collections.abc import Mapping
+Alembic and SQLAlchemy take half a second to import and are needed on a few starts in a lifetime, so
+they are imported by the functions that migrate. `pending` tells without them whether there is anything to do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from butlers.errors import Fault, Unavailable
+
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+OLDEST_SERVER = 15
+_LOCK = 0x6275746C657273  # "butlers"
+_REVISION_FILE = re.compile(r"([a-z]+_\d{3,})_\w+\.py")
+_OBJECT = re.compile(r"(table|function|sequence) ([a-z_][a-z0-9_]*)(\([a-z0-9_, \[\]]*\))?")
+_PRIVILEGES = frozenset({"select", "insert", "update", "delete", "execute", "usage"})
+
+
+class MigrationFault(Fault):
+    """The schema could not be brought where it should be; the database is as it was before."""
+
+    hint = "Nothing was changed. Mend the cause and run `butlers migrate` again."
+
+
+class UnknownRevision(MigrationFault):
+    """The database was migrated by a newer version of butlers."""
+
+    code = "conflict"
+    hint = "Upgrade butlers to the version that migrated this database, or newer."
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of migrations, and what the application's role may do with what they make."""
+    """A line of migrations, and what the application's role may do with what they make.
+
+    Revisions are files named `<revision>_<slug>.py`, their ids share the prefix of `head`. `rights` maps
+    an object ("table facts", "function api_key(uuid)") to privileges ("select, insert"; "" for none).
+    """
 
     label: str
     location: Path
     head: str
     rights: Mapping[str, str] = field(default_factory=dict)
+
+    def owns(self, revision: str) -> bool:
+        """Whether a revision, known or not, belongs to this branch."""
+        return revision.rpartition("_")[0] == self.head.rpartition("_")[0]
+
+    def revisions(self) -> frozenset[str]:
+        """The revisions this code has, read from file names."""
+        matches = (_REVISION_FILE.fullmatch(file.name) for file in self.location.iterdir())
+        return frozenset(match[1] for match in matches if match)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """From where to where each branch went; the same twice when there was nothing to do."""
+
+    before: Mapping[str, str | None]
+    after: Mapping[str, str]
+
+
+async def pending(connection: asyncpg.Connection[Any], branches: Sequence[Branch]) -> dict[str, str | None]:
+    """The branches that are behind and the revision each is at; empty when the database is at head."""
+    if await connection.fetchval("select to_regclass('public.alembic_version')") is None:
+        return {branch.label: None for branch in branches}
+    try:
+        rows = await connection.fetch("select version_num from public.alembic_version")
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise MigrationFault(
+            "this role may not read alembic_version",
+            hint="Run `butlers migrate`: it grants the application's role what it needs.",
+        ) from error
+    positions = _positions([row["version_num"] for row in rows], branches)
+    return {
+        branch.label: positions[branch.label] for branch in branches if positions[branch.label] != branch.head
+    }
+
+
+async def upgrade(
+    dsn: str, branches: Sequence[Branch], *, app_role: str, owner: str | None = None
+) -> Migration:
+    """Bring every branch to head and grant the application its rights, wholly or not at all.
+
+    Any number of processes may call it at once: one migrates, the others wait and find it done.
+    """
+    progress = _Progress()
+    with _told(progress):
+        async with _transaction(dsn, owner) as connection:
+            before = _positions(await connection.run_sync(_versions), branches)
+            await connection.run_sync(_run_upgrade, branches, progress)
+            progress.doing = "granting the application's rights"
+            await grant(await _driver(connection), branches, app_role=app_role)
+    return Migration(before, {branch.label: branch.head for branch in branches})
+
+
+async def downgrade(
+    dsn: str, branch: Branch, target: str, *, branches: Sequence[Branch] = (), owner: str | None = None
+) -> None:
+    """Take one branch back to a revision of its own, or to "base"; `branches` are those it depends on."""
+    progress = _Progress()
+    known = tuple({each.label: each for each in (*branches, branch)}.values())
+    with _told(progress):
+        async with _transaction(dsn, owner) as connection:
+            _positions(await connection.run_sync(_versions), known)
+            await connection.run_sync(_run_downgrade, known, f"{branch.label}@{target}", progress)
+
+
+async def grant(connection: asyncpg.Connection[Any], branches: Iterable[Branch], *, app_role: str) -> None:
+    """Give the application's role exactly the rights its branches name, and PUBLIC none."""
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+        # Revoking from the owner would take the owner's own rights, and an owner could lift the policies.
+        if await connection.fetchval("select current_user = $1", app_role):
+            raise MigrationFault(
+                f"{app_role} would own the tables and be the application's role",
+                hint="Use two roles: an owner that migrates and a restricted one for the application.",
+            )
+        for statement in _grants(branches, app_role):
+            await connection.execute(statement)
+
+
+def tenant_policies(table: str) -> tuple[str, ...]:
+    """The statements that close a table to every tenant but the current one.
+
+    Released revisions rely on this text: a different policy is a new revision, not a change here. The owner
+    may read across tenants, so that its SECURITY DEFINER functions can.
+    """
+    own = "tenant_id = (select current_tenant())"
+    return (
+        f"alter table {table} enable row level security",
+        f"alter table {table} force row level security",
+        f"create policy tenant_isolation on {table} using ({own}) with check ({own})",
+        f"create policy owner_reads on {table} for select to current_user using (true)",
+    )
+
+
+@contextmanager
+def as_connecting_role(connection: Connection) -> Iterator[None]:
+    """For what an administrator may do and the owner of the tables may not, such as creating extensions."""
+    role = connection.exec_driver_sql("select quote_ident(current_user)").scalar_one()
+    connection.exec_driver_sql("set local role none")
+    yield
+    connection.exec_driver_sql(f"set local role {role}")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is being done, for the fault if it fails."""
+
+    doing: str = "preparing the migration"
+
+
+def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str, str | None]:
+    """Where each branch is. Revisions of branches that are not asked about are left alone."""
+    positions: dict[str, str | None] = {branch.label: None for branch in branches}
+    for version in versions:
+        for branch in branches:
+            if not branch.owns(version):
+                continue
+            if version not in branch.revisions():
+                raise UnknownRevision(
+                    f"the database is at {version}, which this version of butlers does not know"
+                )
+            positions[branch.label] = version
+    return positions
+
+
+@asynccontextmanager
+async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnection]:
+    """One transaction that holds the migration lock, as the owner, with names found in `public` alone."""
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+
+    # asyncpg reads the URI itself: SQLAlchemy's own reading knows no Unix sockets in the query part.
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn), poolclass=NullPool
+    )
+    try:
+        async with engine.begin() as connection:
+            await connection.run_sync(_settle, owner)
+            yield connection
+    finally:
+        await engine.dispose()
+
+
+def _settle(connection: Connection, owner: str | None) -> None:
+    """Refuse servers that are too old, wait for the lock as long as it takes, and become the owner."""
+    server = int(connection.exec_driver_sql("show server_version_num").scalar_one()) // 10_000
+    if server < OLDEST_SERVER:
+        raise MigrationFault(
+            f"the server is PostgreSQL {server}", hint=f"Butlers needs PostgreSQL {OLDEST_SERVER} or newer."
+        )
+    # By way of pg_settings, because transaction_timeout is unknown to servers before 17.
+    connection.exec_driver_sql(
+        "select set_config(name, '0', true) from pg_settings where name in ("
+        "'lock_timeout', 'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')"
+    )
+    connection.exec_driver_sql("set local client_min_messages = warning")
+    connection.exec_driver_sql("set local search_path = public, pg_temp")
+    connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
+    if owner is not None:
+        connection.exec_driver_sql(f"set local role {_quoted(owner)}")
+
+
+async def _driver(connection: AsyncConnection) -> asyncpg.Connection[Any]:
+    """The asyncpg connection underneath, inside the same transaction."""
+    raw = await connection.get_raw_connection()
+    driver = raw.driver_connection
+    assert isinstance(driver, asyncpg.Connection)  # noqa: S101  for the type checker: the engine has no other
+    return driver
+
+
+def _versions(connection: Connection) -> list[str]:
+    """What alembic_version says, which is nothing in an empty database."""
+    if connection.exec_driver_sql("select to_regclass('public.alembic_version')").scalar_one() is None:
+        return []
+    return list(connection.exec_driver_sql("select version_num from public.alembic_version").scalars())
+
+
+def _run_upgrade(connection: Connection, branches: Sequence[Branch], progress: _Progress) -> None:
+    script = _script(branches)
+
+    def steps(heads: Any, _context: object) -> Iterator[Any]:
+        # Alembic's own upgrade command takes its steps from here and offers no public way to them.
+        for step in script._upgrade_revs("heads", heads):  # noqa: SLF001
+            progress.doing = f"migration {step.revision.revision}"
+            yield step
+
+    _run(connection, branches, script, steps)
+
+
+def _run_downgrade(
+    connection: Connection, branches: Sequence[Branch], target: str, progress: _Progress
+) -> None:
+    script = _script(branches)
+
+    def steps(heads: Any, _context: object) -> Iterator[Any]:
+        for step in script._downgrade_revs(target, heads):  # noqa: SLF001  as above
+            progress.doing = f"taking back migration {step.revision.revision}"
+            yield step
+
+    _run(connection, branches, script, steps)
+
+
+def _script(branches: Sequence[Branch]) -> ScriptDirectory:
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    locations = [str(branch.location) for branch in branches]
+    return ScriptDirectory(locations[0], version_locations=locations)
+
+
+def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirectory, steps: Any) -> None:
+    """Let Alembic take the steps, seeing only the branches that this butler has."""
+    from alembic.operations import Operations  # noqa: PLC0415
+    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+
+    class KnownBranches(MigrationContext):
+        """A butler without a module leaves that module's version row as it is."""
+
+        def get_current_heads(self) -> tuple[str, ...]:
+            return tuple(v for v in _versions(connection) if any(branch.owns(v) for branch in branches))
+
+    options = {"script": script, "fn": steps, "version_table_schema": "public"}
+    context = KnownBranches(connection.dialect, connection, options)
+    with Operations.context(context):
+        context.run_migrations()
+
+
+def _grants(branches: Iterable[Branch], app_role: str) -> Iterator[str]:
+    role = _quoted(app_role)
+    for branch in branches:
+        for wanted, privileges in branch.rights.items():
+            target = _target(wanted)
+            yield f"revoke all on {target} from public, {role}"
+            if privileges:
+                yield f"grant {_privileges(privileges)} on {target} to {role}"
+
+
+def _target(wanted: str) -> str:
+    """ "table facts" as GRANT takes it."""
+    match = _OBJECT.fullmatch(wanted)
+    if match is None:
+        raise ValueError(f"no object can be granted by the name {wanted!r}")
+    kind, name, arguments = match.groups(default="")
+    return f"{kind} public.{_quoted(name)}{arguments}"
+
+
+def _privileges(text: str) -> str:
+    words = [word.strip() for word in text.split(",")]
+    if not _PRIVILEGES.issuperset(words):
+        raise ValueError(f"no such privileges: {text!r}")
+    return ", ".join(words)
+
+
+def _quoted(name: str) -> str:
+    """An identifier that stays one, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def _told(progress: _Progress) -> Iterator[None]:
+    """Turn whatever goes wrong into a fault that says during what, in PostgreSQL's words where it spoke."""
+    try:
+        yield
+    except Fault:
+        raise
+    except Exception as error:
+        said = _server_error(error)
+        if said is None and isinstance(error, OSError):
+            raise Unavailable(f"the database can't be reached: {error}") from error
+        if said is None:
+            raise MigrationFault(f"{progress.doing} failed: {error}") from error
+        hint = f"{said.hint.rstrip('.')}. {MigrationFault.hint}" if said.hint else None
+        raise MigrationFault(f"{progress.doing} failed: {said.args[0]}", hint=hint) from error
+
+
+def _server_error(error: BaseException | None) -> asyncpg.PostgresError | None:
+    """PostgreSQL's error inside those that SQLAlchemy and the adapter wrap around it."""
+    while error is not None and not isinstance(error, asyncpg.PostgresError):
+        error = error.__cause__ or error.__context__
+    return error
