@@ -133,18 +133,22 @@ async def grant(connection: asyncpg.Connection[Any], branches: Iterable[Branch],
             await connection.execute(statement)
 
 
-def tenant_policies(table: str) -> tuple[str, ...]:
+def tenant_policies(table: str, *, owner_administers: bool = False) -> tuple[str, ...]:
     """The statements that close a table to every tenant but the current one.
 
     Released revisions rely on this text: a different policy is a new revision, not a change here. The owner
-    may read across tenants, so that its SECURITY DEFINER functions can.
+    may read across tenants, so that its SECURITY DEFINER functions can; write it may where it administers.
     """
     own = "tenant_id = (select current_tenant())"
     return (
         f"alter table {table} enable row level security",
         f"alter table {table} force row level security",
         f"create policy tenant_isolation on {table} using ({own}) with check ({own})",
-        f"create policy owner_reads on {table} for select to current_user using (true)",
+        (
+            f"create policy owner_administers on {table} to current_user using (true) with check (true)"
+            if owner_administers
+            else f"create policy owner_reads on {table} for select to current_user using (true)"
+        ),
     )
 
 

@@ -18,11 +18,8 @@ def upgrade() -> None:
     _job_runs()
     _idempotency_keys()
     for table in TABLES:
-        for statement in tenant_policies(table):
+        for statement in tenant_policies(table, owner_administers=table == "api_keys"):
             op.execute(statement)
-    op.execute("""
-        create policy owner_administers on api_keys for all to current_user using (true) with check (true)
-    """)
     _api_key_lookup()
 
 

@@ -1,0 +1,414 @@
+"""The migrated schema against the specification, column by column and index by index."""
+
+# ruff: noqa: E501  a line of the tables is a line of the specification
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import asyncpg
+import pytest
+from alembic.script import ScriptDirectory
+
+from butlers.migrate import Branch
+
+from .conftest import BRANCHES
+
+# name | type | null or not | default ("=" before a generated column's source)
+COMMON = """
+    tenant_id                   | text                     | not null |
+    id                          | uuid                     | not null | gen_random_uuid()
+"""
+
+COLUMNS = {
+    "episodes": f"""{COMMON}
+    butler                      | text                     | not null |
+    session_id                  | uuid                     | null     |
+    content                     | text                     | not null |
+    embedding                   | vector(384)              | null     |
+    search_vector               | tsvector                 | null     |
+    importance                  | double precision         | not null | 5.0
+    reference_count             | integer                  | not null | 0
+    consolidated                | boolean                  | not null | =((consolidation_status)::text = 'consolidated'::text)
+    consolidation_status        | character varying(20)    | not null | 'pending'::character varying
+    consolidation_attempts      | integer                  | not null | 0
+    retry_count                 | integer                  | not null | =consolidation_attempts
+    last_consolidation_error    | text                     | null     |
+    last_error                  | text                     | null     | =last_consolidation_error
+    next_consolidation_retry_at | timestamp with time zone | null     |
+    created_at                  | timestamp with time zone | not null | now()
+    last_referenced_at          | timestamp with time zone | null     |
+    expires_at                  | timestamp with time zone | null     | (now() + '7 days'::interval)
+    metadata                    | jsonb                    | not null | '{{}}'::jsonb
+    embedding_version_id        | uuid                     | null     |
+    lease_token                 | uuid                     | null     |
+    leased_until                | timestamp with time zone | null     |
+    """,
+    "facts": f"""{COMMON}
+    subject                     | text                     | not null |
+    predicate                   | text                     | not null |
+    content                     | text                     | not null |
+    embedding                   | vector(384)              | null     |
+    search_vector               | tsvector                 | null     |
+    importance                  | double precision         | not null | 5.0
+    confidence                  | double precision         | not null | 1.0
+    decay_rate                  | double precision         | not null | 0.008
+    permanence                  | text                     | not null | 'standard'::text
+    source_butler               | text                     | null     |
+    source_episode_id           | uuid                     | null     |
+    supersedes_id               | uuid                     | null     |
+    entity_id                   | uuid                     | null     |
+    validity                    | text                     | not null | 'active'::text
+    scope                       | text                     | not null | 'global'::text
+    reference_count             | integer                  | not null | 0
+    created_at                  | timestamp with time zone | not null | now()
+    last_referenced_at          | timestamp with time zone | null     | now()
+    last_confirmed_at           | timestamp with time zone | null     | now()
+    tags                        | jsonb                    | not null | '[]'::jsonb
+    metadata                    | jsonb                    | not null | '{{}}'::jsonb
+    embedding_version_id        | uuid                     | null     |
+    """,
+    "rules": f"""{COMMON}
+    content                     | text                     | not null |
+    embedding                   | vector(384)              | null     |
+    search_vector               | tsvector                 | null     |
+    scope                       | text                     | not null | 'global'::text
+    maturity                    | text                     | not null | 'candidate'::text
+    confidence                  | double precision         | not null | 0.5
+    decay_rate                  | double precision         | not null | 0.008
+    permanence                  | text                     | not null | 'standard'::text
+    effectiveness_score         | double precision         | not null | 0.0
+    applied_count               | integer                  | not null | 0
+    success_count               | integer                  | not null | 0
+    harmful_count               | integer                  | not null | 0
+    source_episode_id           | uuid                     | null     |
+    source_butler               | text                     | null     |
+    created_at                  | timestamp with time zone | not null | now()
+    last_applied_at             | timestamp with time zone | null     |
+    last_evaluated_at           | timestamp with time zone | null     |
+    last_confirmed_at           | timestamp with time zone | null     | now()
+    reference_count             | integer                  | not null | 0
+    last_referenced_at          | timestamp with time zone | null     | now()
+    tags                        | jsonb                    | not null | '[]'::jsonb
+    metadata                    | jsonb                    | not null | '{{}}'::jsonb
+    embedding_version_id        | uuid                     | null     |
+    """,
+    "memory_links": """
+    tenant_id                   | text                     | not null |
+    source_type                 | text                     | not null |
+    source_id                   | uuid                     | not null |
+    target_type                 | text                     | not null |
+    target_id                   | uuid                     | not null |
+    relation                    | text                     | not null |
+    created_at                  | timestamp with time zone | not null | now()
+    """,
+    "entities": f"""{COMMON}
+    canonical_name              | character varying        | not null |
+    entity_type                 | character varying        | not null |
+    aliases                     | text[]                   | not null | '{{}}'::text[]
+    metadata                    | jsonb                    | not null | '{{}}'::jsonb
+    created_at                  | timestamp with time zone | not null | now()
+    updated_at                  | timestamp with time zone | not null | now()
+    """,
+    "memory_events": f"""{COMMON}
+    event_type                  | text                     | not null |
+    entity_type                 | text                     | null     |
+    entity_id                   | uuid                     | null     |
+    actor                       | text                     | null     |
+    request_id                  | text                     | null     |
+    payload                     | jsonb                    | not null | '{{}}'::jsonb
+    occurred_at                 | timestamp with time zone | not null | now()
+    created_at                  | timestamp with time zone | not null | =occurred_at
+    """,
+    "rule_applications": f"""{COMMON}
+    rule_id                     | uuid                     | not null |
+    outcome                     | text                     | not null |
+    applied_at                  | timestamp with time zone | not null | now()
+    actor                       | text                     | null     |
+    session_id                  | uuid                     | null     |
+    request_id                  | text                     | null     |
+    context                     | jsonb                    | not null | '{{}}'::jsonb
+    """,
+    "embedding_versions": f"""{COMMON}
+    model                       | text                     | not null |
+    version                     | text                     | not null |
+    dimensions                  | integer                  | not null |
+    created_at                  | timestamp with time zone | not null | now()
+    """,
+    "sessions": f"""{COMMON}
+    butler                      | text                     | not null |
+    trigger_source              | text                     | not null |
+    prompt                      | text                     | not null |
+    runtime                     | text                     | not null |
+    status                      | text                     | not null | 'running'::text
+    internal                    | boolean                  | not null | false
+    actor                       | text                     | null     |
+    request_id                  | text                     | null     |
+    runtime_session_id          | text                     | null     |
+    usage                       | jsonb                    | not null | '{{}}'::jsonb
+    error                       | text                     | null     |
+    started_at                  | timestamp with time zone | not null | now()
+    finished_at                 | timestamp with time zone | null     |
+    """,
+    "api_keys": f"""{COMMON}
+    actor                       | text                     | not null |
+    roles                       | text[]                   | not null | '{{}}'::text[]
+    elevated                    | boolean                  | not null | false
+    secret_hash                 | bytea                    | not null |
+    created_at                  | timestamp with time zone | not null | now()
+    expires_at                  | timestamp with time zone | null     |
+    revoked_at                  | timestamp with time zone | null     |
+    """,
+    "job_runs": f"""{COMMON}
+    job                         | text                     | not null |
+    scheduled_for               | timestamp with time zone | null     |
+    started_at                  | timestamp with time zone | not null | now()
+    finished_at                 | timestamp with time zone | null     |
+    status                      | text                     | not null | 'running'::text
+    attempt                     | integer                  | not null | 1
+    result                      | jsonb                    | not null | '{{}}'::jsonb
+    error                       | text                     | null     |
+    """,
+    "idempotency_keys": """
+    tenant_id                   | text                     | not null |
+    key                         | text                     | not null |
+    tool                        | text                     | not null |
+    arguments_hash              | bytea                    | not null |
+    answer                      | jsonb                    | null     |
+    created_at                  | timestamp with time zone | not null | now()
+    """,
+}
+
+# Whatever further indexes a table has, these it must have.
+INDEXES = {
+    "episodes": """
+    unique btree (tenant_id, id)
+    btree (tenant_id, butler, created_at DESC)
+    btree (tenant_id, expires_at) WHERE (expires_at IS NOT NULL)
+    btree (tenant_id, butler, created_at) WHERE ((consolidation_status)::text = 'pending'::text)
+    gin (search_vector)
+    ivfflat (embedding vector_cosine_ops) WITH (lists='20')
+    """,
+    "facts": """
+    unique btree (tenant_id, id)
+    unique btree (tenant_id, scope, subject, predicate) WHERE ((entity_id IS NULL) AND (validity = 'active'::text))
+    unique btree (tenant_id, entity_id, scope, predicate) WHERE ((entity_id IS NOT NULL) AND (validity = 'active'::text))
+    btree (tenant_id, scope, validity) WHERE (validity = 'active'::text)
+    btree (tenant_id, subject, predicate)
+    gin (search_vector)
+    gin (tags)
+    ivfflat (embedding vector_cosine_ops) WITH (lists='20')
+    """,
+    "rules": """
+    unique btree (tenant_id, id)
+    btree (tenant_id, scope, maturity)
+    gin (search_vector)
+    ivfflat (embedding vector_cosine_ops) WITH (lists='20')
+    """,
+    "memory_links": """
+    unique btree (tenant_id, source_type, source_id, target_type, target_id)
+    btree (tenant_id, target_type, target_id)
+    """,
+    "entities": """
+    unique btree (tenant_id, id)
+    unique btree (tenant_id, canonical_name, entity_type)
+    unique btree (tenant_id, lower((canonical_name)::text), entity_type) WHERE (NOT (metadata ? 'merged_into'::text))
+    btree (tenant_id, canonical_name)
+    gin (aliases)
+    gin (metadata)
+    """,
+    "memory_events": """
+    unique btree (tenant_id, id)
+    btree (tenant_id, event_type, occurred_at DESC)
+    btree (tenant_id, occurred_at DESC)
+    """,
+    "rule_applications": """
+    unique btree (tenant_id, id)
+    """,
+    "embedding_versions": """
+    unique btree (tenant_id, id)
+    unique btree (tenant_id, model, version)
+    """,
+    "job_runs": """
+    unique btree (tenant_id, id)
+    btree (tenant_id, job, started_at DESC)
+    """,
+    "idempotency_keys": """
+    unique btree (tenant_id, key)
+    btree (tenant_id, created_at)
+    """,
+}
+
+# facts (a) -> b means: the tenant and a point at the tenant and id of b.
+FOREIGN_KEYS = """
+    facts (source_episode_id) -> episodes ON DELETE SET NULL (source_episode_id)
+    facts (supersedes_id) -> facts ON DELETE SET NULL (supersedes_id)
+    facts (entity_id) -> entities ON DELETE RESTRICT
+    facts (embedding_version_id) -> embedding_versions
+    rules (source_episode_id) -> episodes ON DELETE SET NULL (source_episode_id)
+    rules (embedding_version_id) -> embedding_versions
+    episodes (embedding_version_id) -> embedding_versions
+    rule_applications (rule_id) -> rules ON DELETE CASCADE
+"""
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines() if line.strip()}
+
+
+def _cells(text: str) -> set[tuple[str, ...]]:
+    return {tuple(cell.strip() for cell in line.split("|")) for line in _lines(text)}
+
+
+async def test_the_tables_are_those_of_the_specification_and_no_others(
+    schema: asyncpg.Connection[Any],
+) -> None:
+    rows = await schema.fetch("select tablename from pg_tables where schemaname = 'public'")
+    assert {row["tablename"] for row in rows} == {*COLUMNS, "alembic_version"}
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+async def test_a_table_has_the_columns_of_the_specification(
+    schema: asyncpg.Connection[Any], table: str
+) -> None:
+    rows = await schema.fetch(
+        """
+        select a.attname as name, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull as required,
+               case when a.attgenerated = 's' then '=' else '' end || coalesce(pg_get_expr(d.adbin, d.adrelid), '') as text
+          from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+         where a.attrelid = $1::text::regclass and a.attnum > 0 and not a.attisdropped
+        """,
+        table,
+    )
+    found = {(r["name"], r["type"], "not null" if r["required"] else "null", r["text"]) for r in rows}
+    assert found == _cells(COLUMNS[table])
+
+
+async def _indexes(schema: asyncpg.Connection[Any], table: str) -> set[str]:
+    rows = await schema.fetch(
+        "select indexdef from pg_indexes where schemaname = 'public' and tablename = $1", table
+    )
+    definitions = (row["indexdef"] for row in rows)
+    return {("unique " if "UNIQUE" in text else "") + text.partition(" USING ")[2] for text in definitions}
+
+
+@pytest.mark.parametrize("table", INDEXES)
+async def test_a_table_has_the_indexes_of_the_specification(
+    schema: asyncpg.Connection[Any], table: str
+) -> None:
+    assert _lines(INDEXES[table]) <= await _indexes(schema, table)
+
+
+async def test_the_tenant_leads_every_index_that_can_be_led(schema: asyncpg.Connection[Any]) -> None:
+    for table in COLUMNS:
+        for index in await _indexes(schema, table):
+            # A key is looked up before its tenant is known; its index is not a unique one.
+            assert (
+                "btree (tenant_id" in index or index.startswith(("gin", "ivfflat")) or index == "btree (id)"
+            )
+
+
+async def test_no_index_holds_what_every_recall_updates(schema: asyncpg.Connection[Any]) -> None:
+    for table in ("episodes", "facts", "rules"):
+        for index in await _indexes(schema, table):
+            assert "reference_count" not in index
+            assert "last_referenced_at" not in index
+        options = await schema.fetchval(
+            "select reloptions from pg_class where oid = $1::text::regclass", table
+        )
+        assert options == ["fillfactor=85"]
+
+
+async def test_the_foreign_keys_are_those_of_the_specification_and_stay_inside_the_tenant(
+    schema: asyncpg.Connection[Any],
+) -> None:
+    rows = await schema.fetch(
+        "select conrelid::regclass::text as name, pg_get_constraintdef(oid) as text from pg_constraint"
+        " where contype = 'f' and connamespace = 'public'::regnamespace"
+    )
+    found = {
+        f"{row['name']} {row['text']}".replace("FOREIGN KEY (tenant_id, ", "(")
+        .replace("REFERENCES ", "-> ")
+        .replace("(tenant_id, id)", "")
+        .strip()
+        for row in rows
+    }
+    assert found == _lines(FOREIGN_KEYS)
+
+
+async def test_every_foreign_key_has_an_index_that_leads_with_its_columns(
+    schema: asyncpg.Connection[Any],
+) -> None:
+    """Partial where the column is null at most: a deleted episode looks for its facts in no other way."""
+    uncovered = await schema.fetch("""
+        select c.conname
+          from pg_constraint c
+         where c.contype = 'f'
+           and c.connamespace = 'public'::regnamespace
+           and not exists (
+               select from pg_index x
+                where x.indrelid = c.conrelid
+                  and (x.indkey::int2[])[0:cardinality(c.conkey) - 1] = c.conkey
+                  and (x.indpred is null
+                       or pg_get_expr(x.indpred, x.indrelid) ~ '^\\([a-z_]+ IS NOT NULL\\)$'))
+    """)
+    assert uncovered == []
+
+
+async def test_every_table_with_a_tenant_forces_row_level_security(schema: asyncpg.Connection[Any]) -> None:
+    rows = await schema.fetch("""
+        select c.relname as name, c.relrowsecurity and c.relforcerowsecurity as forced,
+               exists (select from pg_policy p where p.polrelid = c.oid and p.polname = 'tenant_isolation'
+                          and p.polqual is not null and p.polwithcheck is not null) as isolated
+          from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id'
+         where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace
+    """)
+    assert {row["name"] for row in rows} == set(COLUMNS)
+    assert [row["name"] for row in rows if not (row["forced"] and row["isolated"])] == []
+
+
+async def test_every_table_and_function_says_what_it_is_for(schema: asyncpg.Connection[Any]) -> None:
+    silent = await schema.fetch("""
+        select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'
+           and relname <> 'alembic_version' and obj_description(oid, 'pg_class') is null
+         union all
+        select proname from pg_proc p where pronamespace = 'public'::regnamespace
+           and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
+           and obj_description(oid, 'pg_proc') is null
+    """)
+    assert silent == []
+
+
+@pytest.mark.parametrize("branch", BRANCHES, ids=lambda branch: branch.label)
+def test_a_branch_has_one_head_and_names_it(branch: Branch) -> None:
+    locations = [str(each.location) for each in BRANCHES]
+    script = ScriptDirectory(locations[0], version_locations=locations)
+    heads = [r for r in script.get_revisions("heads") if r is not None and branch.label in r.branch_labels]
+    assert [head.revision for head in heads] == [branch.head]
+    assert len(script.get_heads()) == len(BRANCHES)
+
+
+@pytest.mark.parametrize("branch", BRANCHES, ids=lambda branch: branch.label)
+def test_the_file_names_say_which_revisions_there_are(branch: Branch) -> None:
+    locations = [str(each.location) for each in BRANCHES]
+    script = ScriptDirectory(locations[0], version_locations=locations)
+    of_branch = {r.revision for r in script.walk_revisions() if branch.label in r.branch_labels}
+    assert branch.revisions() == of_branch
+
+
+def _reference() -> ModuleType:
+    file = Path(__file__).parents[2] / "scripts" / "schema_reference.py"
+    spec = importlib.util.spec_from_file_location("schema_reference", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_the_reference_page_says_what_the_migrations_make(schema: asyncpg.Connection[Any]) -> None:
+    reference = _reference()
+    page = await reference.render(schema)
+    assert reference.PAGE.read_text(encoding="utf-8") == page, "run: python scripts/schema_reference.py"
