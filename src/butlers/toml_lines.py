@@ -29,7 +29,7 @@ _ASSIGNMENT = re.compile(r"(" + _KEY + r")[ \t]*=[ \t]*")
 _PART = re.compile(_KEY_PART)
 _GAP = re.compile(r"(?:[ \t\n]|#[^\n]*)*")
 _REST_OF_LINE = re.compile(r"[^\n]*")
-_TOKEN = re.compile(r"(?P<string>" + _STRING + r")|#[^\n]*|[\[\]{},\n]|[^\[\]{},\n#\"']+|.", re.DOTALL)
+_TOKEN = re.compile(_STRING + r"|#[^\n]*|[\[\]{},\n]|[^\[\]{},\n#\"']+|.", re.DOTALL)
 
 
 class Lines:
@@ -222,12 +222,17 @@ _SENTENCES = {
 
 
 def _sentence(details: ErrorDetails) -> str:
-    facts = dict(details.get("ctx", {}))
+    facts = {name: _plain(value) for name, value in details.get("ctx", {}).items()}
     got = shown(details["input"])
     typed = f"the text {got}" if isinstance(details["input"], str) else got
     # pydantic lists the words as `'a', 'b' or 'c'`.
     facts["expected"] = str(facts.get("expected", "")).replace(" or ", ", ").replace("'", "")
     return _SENTENCES.get(details["type"], "{msg}").format(**facts, got=got, typed=typed, msg=details["msg"])
+
+
+def _plain(value: object) -> object:
+    """A bound as it was meant: pydantic turns `gt=0` of a number into 0.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _table_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:

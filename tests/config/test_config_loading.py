@@ -1,0 +1,277 @@
+"""What a good butler.toml becomes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from butlers.config import ButlerConfig, Configuration, ModuleConfig, load
+from butlers.errors import ConfigurationFault
+from butlers.modules.memory.config import MemoryModuleConfig, ScoreWeights, SectionQuotas
+
+ROOT = Path(__file__).parents[2]
+MODELS: dict[str, type[ModuleConfig]] = {"memory": MemoryModuleConfig}
+Loaded = Callable[[str], Configuration]
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Loaded:
+    """Load a butler.toml of this text."""
+
+    def load_text(text: str) -> Configuration:
+        (tmp_path / "butler.toml").write_text(text, encoding="utf-8")
+        return load(tmp_path, MODELS)
+
+    return load_text
+
+
+THE_CONTRACT = """
+[butler]
+name = "health"
+description = "Keeps an eye on health"
+port = 8102
+
+[butler.database]               # left out: embedded server, database butler_health
+url = "postgresql://butlers@db/health"
+
+[butler.auth]
+mode = "local"                  # local: loopback only
+tenant = "home"
+
+[butler.runtime]
+type = "claude"
+command = ["claude", "--verbose"]
+timeout_seconds = 900
+
+[[butler.schedule]]
+name = "morning"
+cron = "0 8 * * *"
+prompt = "Good morning"
+
+[modules.memory]
+enabled = true
+episode_ttl_days = 8
+max_episodes = 20000
+toolset = "full"
+
+[modules.memory.retrieval]
+context_token_budget = 4000
+default_limit = 21
+default_mode = "keyword"
+min_confidence = 0.3
+score_weights = { relevance = 0.5, importance = 0.2, recency = 0.2, confidence = 0.1 }
+section_quotas = { facts = 0.5, rules = 0.25, episodes = 0.25 }
+
+[modules.memory.confidence]
+fading_below = 0.3
+expired_below = 0.1
+
+[modules.memory.consolidation]
+batch_size = 40
+max_attempts = 4
+
+[modules.memory.schedule]
+consolidate = "0 */3 * * *"
+decay_sweep = "0 2 * * *"
+episode_cleanup = "0 5 * * *"
+"""
+
+
+def memory_of(configuration: Configuration) -> MemoryModuleConfig:
+    memory = configuration.modules["memory"]
+    assert isinstance(memory, MemoryModuleConfig)
+    return memory
+
+
+def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> None:
+    configuration = loaded(THE_CONTRACT)
+    butler, memory = configuration.butler, memory_of(configuration)
+    assert configuration.folder == tmp_path
+    assert (butler.name, butler.description, butler.port) == ("health", "Keeps an eye on health", 8102)
+    assert butler.database.url == "postgresql://butlers@db/health"
+    assert (butler.auth.mode, butler.auth.tenant) == ("local", "home")
+    assert (butler.runtime.type, butler.runtime.timeout_seconds) == ("claude", 900)
+    assert butler.runtime.command == ["claude", "--verbose"]
+    assert [entry.model_dump() for entry in butler.schedule] == [
+        {"name": "morning", "cron": "0 8 * * *", "prompt": "Good morning"}
+    ]
+    assert memory.model_dump() == {
+        "enabled": True,
+        "optional": False,
+        "episode_ttl_days": 8,
+        "max_episodes": 20000,
+        "toolset": "full",
+        "retrieval": {
+            "context_token_budget": 4000,
+            "default_limit": 21,
+            "default_mode": "keyword",
+            "min_confidence": 0.3,
+            "score_weights": {"relevance": 0.5, "importance": 0.2, "recency": 0.2, "confidence": 0.1},
+            "section_quotas": {"facts": 0.5, "rules": 0.25, "episodes": 0.25},
+        },
+        "confidence": {"fading_below": 0.3, "expired_below": 0.1},
+        "consolidation": {"batch_size": 40, "max_attempts": 4},
+        "schedule": {
+            "consolidate": "0 */3 * * *",
+            "decay_sweep": "0 2 * * *",
+            "episode_cleanup": "0 5 * * *",
+        },
+    }
+
+
+def test_a_name_is_enough_and_the_rest_is_as_documented(loaded: Loaded) -> None:
+    butler = loaded('[butler]\nname = "b"\n').butler
+    assert butler.model_dump() == {
+        "name": "b",
+        "description": "",
+        "port": 8101,
+        "database": {"url": None, "pool_size": 10},
+        "auth": {
+            "mode": "local",
+            "tenant": "default",
+            "issuer": None,
+            "audience": None,
+            "public_key": None,
+            "jwks_uri": None,
+            "algorithm": "RS256",
+            "tenant_claim": "tenant_id",
+            "roles_claim": "roles",
+            "elevated_claim": "elevated",
+        },
+        "http": {"host": "127.0.0.1", "allowed_hosts": [], "allowed_origins": []},
+        "limits": {
+            "calls_per_second": 200.0,
+            "burst": 400,
+            "max_body_bytes": 4194304,
+            "call_timeout_seconds": 30.0,
+            "grace_seconds": 20.0,
+        },
+        "runtime": {
+            "type": "claude",
+            "command": ["claude"],
+            "base_url": None,
+            "model": None,
+            "api_key_env": None,
+            "timeout_seconds": 600.0,
+        },
+        "schedule": [],
+    }
+
+
+def test_memory_by_itself_is_as_documented() -> None:
+    assert MemoryModuleConfig().model_dump() == {
+        "enabled": False,
+        "optional": False,
+        "episode_ttl_days": 7,
+        "max_episodes": 10000,
+        "toolset": "core",
+        "retrieval": {
+            "context_token_budget": 3000,
+            "default_limit": 20,
+            "default_mode": "hybrid",
+            "min_confidence": 0.2,
+            "score_weights": {"relevance": 0.4, "importance": 0.3, "recency": 0.2, "confidence": 0.1},
+            "section_quotas": {"facts": 0.6, "rules": 0.25, "episodes": 0.15},
+        },
+        "confidence": {"fading_below": 0.2, "expired_below": 0.05},
+        "consolidation": {"batch_size": 50, "max_attempts": 5},
+        "schedule": {
+            "consolidate": "0 */6 * * *",
+            "decay_sweep": "0 3 * * *",
+            "episode_cleanup": "0 4 * * *",
+        },
+    }
+
+
+def test_a_module_the_file_does_not_name_is_not_there(loaded: Loaded) -> None:
+    assert loaded('[butler]\nname = "b"\n').modules == {}
+
+
+def test_a_module_the_file_names_is_there_even_when_it_is_off(loaded: Loaded) -> None:
+    assert memory_of(loaded('[butler]\nname = "b"\n[modules.memory]\n')).enabled is False
+
+
+def test_a_partly_given_inline_table_keeps_the_other_defaults(loaded: Loaded) -> None:
+    text = '[butler]\nname = "b"\n[modules.memory.retrieval]\nscore_weights = { relevance = 1 }\n'
+    retrieval = memory_of(loaded(text)).retrieval
+    assert retrieval.score_weights == ScoreWeights(relevance=1.0, importance=0.3, recency=0.2, confidence=0.1)
+    assert retrieval.section_quotas == SectionQuotas()
+
+
+def test_shares_that_make_one_but_for_rounding_are_accepted() -> None:
+    assert SectionQuotas(facts=0.7, rules=0.2, episodes=0.1).facts == 0.7
+    assert SectionQuotas(facts=0.1, rules=0.6, episodes=0.3).rules == 0.6
+
+
+def test_a_whole_number_is_a_number(loaded: Loaded) -> None:
+    butler = loaded('[butler]\nname = "b"\nport = 0\n[butler.limits]\ngrace_seconds = 5\n').butler
+    assert (butler.port, butler.limits.grace_seconds) == (0, 5.0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_local_listens_on_any_loopback_address(loaded: Loaded, host: str) -> None:
+    assert loaded(f'[butler]\nname = "b"\n[butler.http]\nhost = "{host}"\n').butler.http.host == host
+
+
+def test_keys_may_listen_anywhere(loaded: Loaded) -> None:
+    text = '[butler]\nname = "b"\n[butler.http]\nhost = "0.0.0.0"\n[butler.auth]\nmode = "keys"\n'
+    assert loaded(text).butler.http.host == "0.0.0.0"  # noqa: S104
+
+
+PEM = "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n"
+
+
+@pytest.mark.parametrize("key", ['jwks_uri = "https://id.example/keys"', f'public_key = """\n{PEM}"""'])
+def test_tokens_are_checked_with_a_key_set_or_with_a_key(loaded: Loaded, key: str) -> None:
+    text = f'[butler]\nname = "b"\n[butler.auth]\nmode = "jwt"\nissuer = "i"\naudience = "a"\n{key}\n'
+    assert loaded(text).butler.auth.issuer == "i"
+
+
+@pytest.mark.parametrize(
+    ("lines", "command"),
+    [
+        ('type = "command"\ncommand = ["./think", "-q"]', ["./think", "-q"]),
+        ('type = "openai"\nbase_url = "http://localhost:11434/v1"\nmodel = "m"\napi_key_env = "KEY"', []),
+        ("timeout_seconds = 5.5", ["claude"]),
+    ],
+)
+def test_each_runtime_has_its_own_keys(loaded: Loaded, lines: str, command: list[str]) -> None:
+    assert loaded(f'[butler]\nname = "b"\n[butler.runtime]\n{lines}\n').butler.runtime.command == command
+
+
+def test_a_file_from_windows_reads_the_same(tmp_path: Path) -> None:
+    (tmp_path / "butler.toml").write_bytes('\ufeff[butler]\r\nname = "b"\r\n'.encode())
+    assert load(tmp_path, MODELS).butler.name == "b"
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(ROOT.glob("examples/*/butler.toml")), ids=lambda path: path.parent.name
+)
+def test_every_example_loads(folder: Path) -> None:
+    assert load(folder.parent, MODELS).butler.name
+
+
+def test_the_example_a_newcomer_runs_has_memory_on() -> None:
+    configuration = load(ROOT / "examples" / "general", MODELS)
+    assert (configuration.butler.name, configuration.butler.port) == ("general", 8101)
+    assert memory_of(configuration).enabled
+
+
+def test_no_model_can_be_changed_once_it_is_read() -> None:
+    butler, memory = ButlerConfig(name="b"), MemoryModuleConfig()
+    for model, key in (
+        (butler, "port"),
+        (butler.auth, "mode"),
+        (memory, "enabled"),
+        (memory.retrieval, "default_limit"),
+    ):
+        with pytest.raises(ValidationError, match="frozen"):
+            setattr(model, key, 1)
+
+
+def test_a_folder_without_the_file_says_how_to_get_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationFault) as caught:
+        load(tmp_path, MODELS)
+    assert "no butler.toml" in caught.value.message
+    assert caught.value.advice.startswith("`butlers init DIR` writes one")

@@ -1,0 +1,41 @@
+"""The reference page says what the models do."""
+
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from butlers.config import ButlerConfig
+from butlers.modules.memory.config import MemoryModuleConfig
+from butlers.toml_lines import table_model
+
+ROOT = Path(__file__).parents[2]
+
+
+def described(model: type[BaseModel]) -> Iterator[tuple[str, str | None]]:
+    """Every key of a model and of the tables inside it, with its description."""
+    for name, field in model.model_fields.items():
+        if table := table_model(field.annotation):
+            yield from described(table)
+        else:
+            yield name, field.description
+
+
+def test_the_page_is_what_the_models_say_now() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"))
+    page = (ROOT / "docs" / "reference" / "config.md").read_text(encoding="utf-8")
+    assert page == script["render"](), "run `python scripts/config_reference.py`"
+
+
+def test_every_key_says_what_it_is_for() -> None:
+    for model in (ButlerConfig, MemoryModuleConfig):
+        assert not [name for name, description in described(model) if not description]
+
+
+def test_every_key_of_the_example_files_stands_on_the_page() -> None:
+    page = (ROOT / "docs" / "reference" / "config.md").read_text(encoding="utf-8")
+    for example in ROOT.glob("examples/*/butler.toml"):
+        for key in re.findall(r"^(?:# )?([a-z_]+) = ", example.read_text(encoding="utf-8"), re.MULTILINE):
+            assert f"`{key}`" in page or f".{key}]" in page
