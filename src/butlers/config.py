@@ -80,9 +80,7 @@ def _web_address(url: str) -> str:
 
 def _public_key(text: str) -> str:
     if "-----BEGIN " not in text or "PRIVATE KEY-----" in text:
-        raise ValueError(
-            "is not a public key: PEM text that begins with -----BEGIN PUBLIC KEY----- is allowed"
-        )
+        raise ValueError("is not a public key: PEM text that begins with -----BEGIN PUBLIC KEY----- is allowed")
     return text
 
 

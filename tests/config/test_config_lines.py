@@ -87,9 +87,7 @@ size = 1
         ((), None),
     ],
 )
-def test_a_key_is_found_on_its_line_or_on_that_of_the_nearest_key_around_it(
-    key: Key, line: int | None
-) -> None:
+def test_a_key_is_found_on_its_line_or_on_that_of_the_nearest_key_around_it(key: Key, line: int | None) -> None:
     assert tomllib.loads(FILE)
     assert Lines(FILE).of(key) == line
     assert Lines(FILE.replace("\n", "\r\n")).of(key) == line
@@ -110,9 +108,7 @@ def test_a_key_is_named_as_it_would_be_written() -> None:
 
 NAMES = st.text(st.sampled_from("abAB_-. #='\"[]\\\n"), min_size=0, max_size=5)
 VALUES = st.recursive(
-    st.sampled_from(
-        ["1", "true", "1.5", "1979-05-27", '"a"', "'''\n[t]\nx = 1\n'''", '"""\n\\"""]\n"""', '"#"']
-    ),
+    st.sampled_from(["1", "true", "1.5", "1979-05-27", '"a"', "'''\n[t]\nx = 1\n'''", '"""\n\\"""]\n"""', '"#"']),
     lambda inner: st.lists(inner, max_size=3).map(lambda items: "[ # [\n" + ",\n".join(items) + "\n]"),
     max_leaves=5,
 )

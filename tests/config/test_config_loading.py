@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from butlers.config import ButlerConfig, Configuration, ModuleConfig, load
+from butlers.config import ButlerConfig, Configuration, DatabaseConfig, ModuleConfig, ScheduleEntry, load
 from butlers.errors import ConfigurationFault
 from butlers.modules.memory.config import MemoryModuleConfig, ScoreWeights, SectionQuotas
 
@@ -77,11 +77,73 @@ decay_sweep = "0 2 * * *"
 episode_cleanup = "0 5 * * *"
 """
 
+AS_PUBLISHED = """
+[butler]
+name = "health"
+description = "Keeps an eye on health"
+port = 8101
+
+[butler.database]               # left out: embedded server, database butler_health
+url = "postgresql://…"
+
+[butler.auth]
+mode = "local"                  # local: loopback only, one tenant, no key · keys: API keys · jwt: bearer tokens
+tenant = "default"              # the tenant of local and stdio callers
+
+[butler.runtime]
+type = "claude"                 # claude · command · openai
+command = ["claude"]
+timeout_seconds = 600
+
+[[butler.schedule]]
+name = "morning"
+cron = "0 8 * * *"
+prompt = "…"
+
+[modules.memory]
+enabled = true
+episode_ttl_days = 7
+max_episodes = 10000
+toolset = "core"                # core: the 19 · full: those and the further ones
+
+[modules.memory.retrieval]
+context_token_budget = 3000
+default_limit = 20
+default_mode = "hybrid"
+min_confidence = 0.2
+score_weights = { relevance = 0.4, importance = 0.3, recency = 0.2, confidence = 0.1 }
+section_quotas = { facts = 0.6, rules = 0.25, episodes = 0.15 }
+
+[modules.memory.confidence]
+fading_below = 0.2
+expired_below = 0.05
+
+[modules.memory.consolidation]
+batch_size = 50
+max_attempts = 5
+
+[modules.memory.schedule]
+consolidate = "0 */6 * * *"
+decay_sweep = "0 3 * * *"
+episode_cleanup = "0 4 * * *"
+"""
+
 
 def memory_of(configuration: Configuration) -> MemoryModuleConfig:
     memory = configuration.modules["memory"]
     assert isinstance(memory, MemoryModuleConfig)
     return memory
+
+
+def test_the_published_example_spells_out_the_defaults(loaded: Loaded) -> None:
+    configuration = loaded(AS_PUBLISHED)
+    assert memory_of(configuration) == MemoryModuleConfig(enabled=True)
+    assert configuration.butler == ButlerConfig(
+        name="health",
+        description="Keeps an eye on health",
+        database=DatabaseConfig(url="postgresql://…"),
+        schedule=[ScheduleEntry(name="morning", cron="0 8 * * *", prompt="…")],
+    )
 
 
 def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> None:
@@ -245,9 +307,7 @@ def test_a_file_from_windows_reads_the_same(tmp_path: Path) -> None:
     assert load(tmp_path, MODELS).butler.name == "b"
 
 
-@pytest.mark.parametrize(
-    "folder", sorted(ROOT.glob("examples/*/butler.toml")), ids=lambda path: path.parent.name
-)
+@pytest.mark.parametrize("folder", sorted(ROOT.glob("examples/*/butler.toml")), ids=lambda path: path.parent.name)
 def test_every_example_loads(folder: Path) -> None:
     assert load(folder.parent, MODELS).butler.name
 

@@ -250,10 +250,7 @@ CASES: list[Case] = [
         (f"{HEAD}[butler.runtime]\n{text}", line, f"butler.runtime.{key}", words)
         for text, line, key, words in RUNTIME
     ),
-    *(
-        (f"{HEAD}[modules.memory]\n{text}", line, f"modules.memory.{key}", words)
-        for text, line, key, words in MEMORY
-    ),
+    *((f"{HEAD}[modules.memory]\n{text}", line, f"modules.memory.{key}", words) for text, line, key, words in MEMORY),
 ]
 
 
@@ -271,9 +268,7 @@ def test_no_refusal_speaks_pydantic(refused: Refused) -> None:
     for text, *_ in CASES:
         said = "\n".join(refused(text)).lower()
         assert not [
-            word
-            for word in ("pydantic", "input should", "errors.", "validation", "dictionary")
-            if word in said
+            word for word in ("pydantic", "input should", "errors.", "validation", "dictionary") if word in said
         ]
 
 
@@ -304,9 +299,7 @@ prompt = "{prompt}"
         ({"prompt": "  "}, "line 10: butler.schedule[1].prompt: must not be blank"),
     ],
 )
-def test_a_schedule_entry_is_blamed_by_its_number(
-    refused: Refused, change: dict[str, str], said: str
-) -> None:
+def test_a_schedule_entry_is_blamed_by_its_number(refused: Refused, change: dict[str, str], said: str) -> None:
     text = SCHEDULE.format(**{"name": "evening", "cron": "0 20 * * *", "prompt": "p", **change})
     (problem,) = refused(text)
     assert problem.startswith(f"butler.toml {said}")
@@ -348,9 +341,7 @@ def test_an_unknown_module_is_told_which_there_are(refused: Refused) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "key"), [("modules = 5", "modules"), ("modules.memory = []", "modules.memory")]
-)
+@pytest.mark.parametrize(("text", "key"), [("modules = 5", "modules"), ("modules.memory = []", "modules.memory")])
 def test_a_module_is_a_table(refused: Refused, text: str, key: str) -> None:
     (said,) = refused(f'{text}\n[butler]\nname = "b"\n')
     assert said.startswith(f"butler.toml line 1: {key}: expected a table, got ")

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from butlers.config import Cron, ModuleConfig, Table
+from butlers.contract import Toolset
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0)]
@@ -32,9 +33,7 @@ class ScoreWeights(Table):
     def _weigh_something(self) -> Self:
         total = self.relevance + self.importance + self.recency + self.confidence
         if not 0 < total < math.inf:
-            raise ValueError(
-                "the weights make no sense: at least one must be above 0, and their sum a number"
-            )
+            raise ValueError("the weights make no sense: at least one must be above 0, and their sum a number")
         return self
 
 
@@ -131,9 +130,7 @@ class ScheduleConfig(Table):
         "0 3 * * *",
         description="When fading memories are marked and expired ones let go. Once a day is enough.",
     )
-    episode_cleanup: Cron = Field(
-        "0 4 * * *", description="When expired episodes are deleted. Choose a quiet hour."
-    )
+    episode_cleanup: Cron = Field("0 4 * * *", description="When expired episodes are deleted. Choose a quiet hour.")
 
 
 class MemoryModuleConfig(ModuleConfig):
@@ -148,7 +145,7 @@ class MemoryModuleConfig(ModuleConfig):
     max_episodes: int = Field(
         10_000, ge=1, description="Episodes that are kept at most. Lower it where space is scarce."
     )
-    toolset: Literal["core", "full"] = Field(
+    toolset: Toolset = Field(
         "core",
         description="`core`: the 19 tools every agent needs. `full`: those and the further ones, for agents "
         "that look after the memory itself; each tool costs every session context.",
