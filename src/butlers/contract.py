@@ -1,12 +1,12 @@
 """What host and modules promise each other: Module, Tool, Job, Branch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel
-
 from butlers.caller import Caller
+from butlers.config import ModuleConfig
 from butlers.db import Database
 from butlers.migrate import Branch
 
@@ -41,6 +41,25 @@ def tool(
     return declare
 
 
+@dataclass(slots=True)
+class Tally:
+    """Rows a call asked for and got; the two drift apart when a search loses rows it should have found."""
+
+    asked: int = 0
+    returned: int = 0
+
+
+current_tally: ContextVar[Tally] = ContextVar("current_tally")
+
+
+def count_rows(*, asked: int, returned: int) -> None:
+    """Note how many rows the call being served asked for and got."""
+    tally = current_tally.get(None)
+    if tally is not None:
+        tally.asked += asked
+        tally.returned += returned
+
+
 JobResult = Mapping[str, Any]
 
 
@@ -53,19 +72,29 @@ class Job:
     run: Callable[[Caller], Awaitable[JobResult]]
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of `butlers doctor`: what was looked at, how it is, and how to mend it."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    found: str
+    mend: str = ""
+
+
 class Module(Protocol):
     """A capability a butler can load. `host` knows it through this alone."""
 
     name: ClassVar[str]
     dependencies: ClassVar[tuple[str, ...]]
-    config_model: ClassVar[type[BaseModel]]
+    config_model: ClassVar[type[ModuleConfig]]
     branch: ClassVar[Branch | None]
 
     @property
     def state(self) -> Any:
         """What each of its tools receives first."""
 
-    async def on_startup(self, config: BaseModel, database: Database, butler: str) -> None:
+    async def on_startup(self, config: ModuleConfig, database: Database, butler: str) -> None:
         """Take configuration and database; raise to stop the butler from starting."""
 
     async def on_shutdown(self) -> None:
@@ -79,3 +108,6 @@ class Module(Protocol):
 
     async def gauges(self) -> Mapping[str, float]:
         """Numbers for /metrics, read when somebody asks."""
+
+    async def checks(self) -> Sequence[Check]:
+        """What it can say about its own health, for `butlers doctor`."""

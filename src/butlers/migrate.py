@@ -85,14 +85,10 @@ async def pending(connection: asyncpg.Connection[Any], branches: Sequence[Branch
             hint="Run `butlers migrate`: it grants the application's role what it needs.",
         ) from error
     positions = _positions([row["version_num"] for row in rows], branches)
-    return {
-        branch.label: positions[branch.label] for branch in branches if positions[branch.label] != branch.head
-    }
+    return {branch.label: positions[branch.label] for branch in branches if positions[branch.label] != branch.head}
 
 
-async def upgrade(
-    dsn: str, branches: Sequence[Branch], *, app_role: str, owner: str | None = None
-) -> Migration:
+async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner: str | None = None) -> Migration:
     """Bring every branch to head and grant the application its rights, wholly or not at all.
 
     Any number of processes may call it at once: one migrates, the others wait and find it done.
@@ -176,9 +172,7 @@ def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str,
             if not branch.owns(version):
                 continue
             if version not in branch.revisions():
-                raise UnknownRevision(
-                    f"the database is at {version}, which this version of butlers does not know"
-                )
+                raise UnknownRevision(f"the database is at {version}, which this version of butlers does not know")
             positions[branch.label] = version
     return positions
 
@@ -186,8 +180,8 @@ def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str,
 @asynccontextmanager
 async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnection]:
     """One transaction that holds the migration lock, as the owner, with names found in `public` alone."""
-    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
-    from sqlalchemy.pool import NullPool  # noqa: PLC0415
+    from sqlalchemy.ext.asyncio import create_async_engine
+    from sqlalchemy.pool import NullPool
 
     # asyncpg reads the URI itself: SQLAlchemy's own reading knows no Unix sockets in the query part.
     engine = create_async_engine(
@@ -247,9 +241,7 @@ def _run_upgrade(connection: Connection, branches: Sequence[Branch], progress: _
     _run(connection, branches, script, steps)
 
 
-def _run_downgrade(
-    connection: Connection, branches: Sequence[Branch], target: str, progress: _Progress
-) -> None:
+def _run_downgrade(connection: Connection, branches: Sequence[Branch], target: str, progress: _Progress) -> None:
     script = _script(branches)
 
     def steps(heads: Any, _context: object) -> Iterator[Any]:
@@ -261,7 +253,7 @@ def _run_downgrade(
 
 
 def _script(branches: Sequence[Branch]) -> ScriptDirectory:
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
+    from alembic.script import ScriptDirectory
 
     locations = [str(branch.location) for branch in branches]
     return ScriptDirectory(locations[0], version_locations=locations)
@@ -269,8 +261,8 @@ def _script(branches: Sequence[Branch]) -> ScriptDirectory:
 
 def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirectory, steps: Any) -> None:
     """Let Alembic take the steps, seeing only the branches that this butler has."""
-    from alembic.operations import Operations  # noqa: PLC0415
-    from alembic.runtime.migration import MigrationContext  # noqa: PLC0415
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
 
     class KnownBranches(MigrationContext):
         """A butler without a module leaves that module's version row as it is."""

@@ -94,9 +94,7 @@ def _api_keys() -> None:
     op.execute("""
         comment on table api_keys is 'Who may call over HTTP; the application reads it by api_key() alone.'
     """)
-    op.execute(
-        "comment on column api_keys.secret_hash is 'SHA-256 of the secret; the secret is kept nowhere.'"
-    )
+    op.execute("comment on column api_keys.secret_hash is 'SHA-256 of the secret; the secret is kept nowhere.'")
     op.execute("""
         comment on column api_keys.elevated is 'Together with the role admin: may act inside other tenants.'
     """)
@@ -126,9 +124,7 @@ def _job_runs() -> None:
     """)
     op.execute("create index job_runs_by_job on job_runs (tenant_id, job, started_at desc)")
     op.execute("comment on table job_runs is 'One row for each run of a scheduled job.'")
-    op.execute(
-        "comment on column job_runs.scheduled_for is 'The time its cron named; null when run by hand.'"
-    )
+    op.execute("comment on column job_runs.scheduled_for is 'The time its cron named; null when run by hand.'")
 
 
 def _idempotency_keys() -> None:

@@ -118,9 +118,7 @@ def _episodes() -> None:
         ) with (fillfactor = 85)
     """)
     op.execute("create index episodes_by_butler on episodes (tenant_id, butler, created_at desc)")
-    op.execute(
-        "create index episodes_by_expiry on episodes (tenant_id, expires_at) where expires_at is not null"
-    )
+    op.execute("create index episodes_by_expiry on episodes (tenant_id, expires_at) where expires_at is not null")
     op.execute("""
         create index episodes_pending on episodes (tenant_id, butler, created_at)
         where consolidation_status = 'pending'
@@ -218,9 +216,7 @@ def _facts() -> None:
         comment on column facts.validity is
         'A fading fact is active with metadata.status = fading; forgotten is stored as retracted.'
     """)
-    op.execute(
-        "comment on column facts.last_confirmed_at is 'Decay counts from here; null is no confidence.'"
-    )
+    op.execute("comment on column facts.last_confirmed_at is 'Decay counts from here; null is no confidence.'")
     op.execute("comment on column facts.supersedes_id is 'The fact this one took the place of.'")
 
 
@@ -308,9 +304,7 @@ def _rules() -> None:
         comment on column rules.metadata is
         'forgotten, status (fading), needs_inversion, harmful_reasons, original_content.'
     """)
-    op.execute(
-        "comment on column rules.last_confirmed_at is 'Decay counts from here; null is no confidence.'"
-    )
+    op.execute("comment on column rules.last_confirmed_at is 'Decay counts from here; null is no confidence.'")
     op.execute("comment on column rules.last_evaluated_at is 'When its maturity was last looked at.'")
 
 

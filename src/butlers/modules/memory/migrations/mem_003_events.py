@@ -30,9 +30,7 @@ def upgrade() -> None:
         )
     """)
     op.execute("create index memory_events_by_time on memory_events (tenant_id, occurred_at desc)")
-    op.execute(
-        "create index memory_events_by_type on memory_events (tenant_id, event_type, occurred_at desc)"
-    )
+    op.execute("create index memory_events_by_type on memory_events (tenant_id, event_type, occurred_at desc)")
     op.execute("""
         create index memory_events_by_entity
         on memory_events (tenant_id, entity_type, entity_id, occurred_at desc)

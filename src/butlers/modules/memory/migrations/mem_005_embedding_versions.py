@@ -31,9 +31,7 @@ def upgrade() -> None:
     """)
     for statement in tenant_policies("embedding_versions"):
         op.execute(statement)
-    op.execute(
-        "comment on table embedding_versions is 'Every model and version that ever made a vector here.'"
-    )
+    op.execute("comment on table embedding_versions is 'Every model and version that ever made a vector here.'")
     for table in EMBEDDED:
         _name_version(table)
 

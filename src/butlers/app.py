@@ -1,0 +1,186 @@
+"""The composition root: butler.toml in, a running butler out. The only place that wires."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from butlers import db, migrate, provision
+from butlers.caller import Caller
+from butlers.config import Configuration, Environment, environment, load
+from butlers.contract import Module
+from butlers.db import Database
+from butlers.errors import ConfigurationFault
+from butlers.host.migrations import CORE
+from butlers.migrate import Branch, Migration
+from butlers.modules.memory import MemoryModule
+from butlers.provision import Place, PlainConnection
+
+if TYPE_CHECKING:
+    from butlers.host.server import Server
+
+MODULES: tuple[type[Module], ...] = (MemoryModule,)
+
+
+@dataclass(frozen=True, slots=True)
+class Butler:
+    """A butler with its database open and its modules started."""
+
+    config: Configuration
+    place: Place
+    database: Database
+    modules: Sequence[Module]
+
+    def caller(self, tenant: str | None = None, actor: str = "local") -> Caller:
+        """Somebody at this machine, inside the configured tenant or the one named."""
+        return Caller(tenant=tenant or self.config.butler.auth.tenant, butler=self.config.butler.name, actor=actor)
+
+
+def configuration(folder: Path, modules: Sequence[type[Module]] = MODULES) -> Configuration:
+    """The butler's configuration, checked against every module there is."""
+    return load(folder, {module.name: module.config_model for module in modules})
+
+
+def branches(config: Configuration, modules: Sequence[type[Module]] = MODULES) -> list[Branch]:
+    """The migrations of the core and of every enabled module."""
+    from butlers.host.modules import in_order
+
+    enabled = in_order({module.name: module for module in modules}, config.modules)
+    return [CORE, *(module.branch for module in enabled if module.branch is not None)]
+
+
+@contextlib.asynccontextmanager
+async def placed(config: Configuration, env: Environment, *, stop: bool = True) -> AsyncIterator[Place]:
+    """The butler's database server, for as long as the block lasts."""
+    place = await provision.prepare(config, env)
+    try:
+        yield place
+    finally:
+        await place.release(stop=stop)
+
+
+@contextlib.asynccontextmanager
+async def ready(config: Configuration, env: Environment, *, stop: bool = True) -> AsyncIterator[Place]:
+    """The butler's database, migrated, without anything started on it."""
+    async with placed(config, env, stop=stop) as place:
+        with db.faults():
+            await migrated(place, branches(config))
+        yield place
+
+
+async def migrated(place: Place, wanted: Sequence[Branch]) -> Migration | None:
+    """Bring the schema to head; None when it is there already, which costs one query and no Alembic."""
+    return None if await _at_head(place, wanted) else await upgraded(place, wanted)
+
+
+async def upgraded(place: Place, wanted: Sequence[Branch]) -> Migration:
+    """Bring the schema to head and grant the application its rights, as the owner."""
+    if place.admin_dsn is None:
+        raise ConfigurationFault(
+            "the schema is not up to date and only the application's role is known",
+            hint="Set BUTLERS_ADMIN_DATABASE_URL to the owner and run `butlers migrate`.",
+        )
+    return await migrate.upgrade(place.admin_dsn, wanted, app_role=place.app, owner=place.owner)
+
+
+async def _at_head(place: Place, wanted: Sequence[Branch]) -> bool:
+    """Whether nothing is to be migrated or granted, as far as the application's role can see."""
+    async with as_application(place) as connection:
+        try:
+            return not await migrate.pending(connection, wanted)
+        except migrate.MigrationFault:
+            # A role that was never granted anything. The owner's look at it settles the matter.
+            if place.admin_dsn is None:
+                raise
+            return False
+
+
+async def checked(place: Place) -> None:
+    """Refuse to serve unless tenants are walled off for the role the application uses."""
+    async with as_application(place) as connection:
+        await provision.refuse_unsafe(connection)
+
+
+@contextlib.asynccontextmanager
+async def as_application(place: Place) -> AsyncIterator[PlainConnection]:
+    """A connection of the application's role, outside of any tenant."""
+    connection = await provision.connect(place.dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    config: Configuration, env: Environment, modules: Sequence[type[Module]] = MODULES
+) -> AsyncIterator[Butler]:
+    """A butler ready to work: database migrated and checked, modules started; all of it ended with the block."""
+    from butlers.host import modules as loader
+
+    kinds = loader.in_order({module.name: module for module in modules}, config.modules)
+    async with placed(config, env) as place:
+        with db.faults():
+            await migrated(place, branches(config, modules))
+            await checked(place)
+        database = await db.connect(place.dsn, config.butler.database.pool_size)
+        try:
+            started = await loader.start(kinds, config.modules, database, config.butler.name)
+            try:
+                yield Butler(config, place, database, started)
+            finally:
+                await loader.stop(started)
+        finally:
+            await database.close()
+
+
+async def serve_http(
+    folder: Path,
+    port: int | None = None,
+    *,
+    modules: Sequence[type[Module]] = MODULES,
+    announce: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Run the butler over HTTP until SIGTERM or SIGINT; `announce` hears its address once it serves."""
+    from butlers.host import http
+    from butlers.host.server import http_app
+
+    config = configuration(folder, modules)
+    host, limits = config.butler.http.host, config.butler.limits
+    with http.listening(host, config.butler.port if port is None else port) as listener:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/mcp"
+        async with opened(config, environment(), modules) as butler, serving(butler) as server:
+            await http.serve(http_app(server), listener, grace=limits.grace_seconds, ready=lambda: announce(address))
+
+
+async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES) -> None:
+    """Run the butler over stdin and stdout until the client leaves or a signal comes."""
+    config = configuration(folder, modules)
+    async with opened(config, environment(), modules) as butler, serving(butler, over_http=False) as server:
+        task = asyncio.ensure_future(server.mcp.run_stdio_async(show_banner=False))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+@contextlib.asynccontextmanager
+async def serving(butler: Butler, *, over_http: bool = True) -> "AsyncIterator[Server]":
+    """The butler's server, with its jobs on their schedule."""
+    from butlers.host.metrics import Metrics
+    from butlers.host.scheduler import Scheduler
+    from butlers.host.server import Offer, build
+
+    metrics = Metrics()
+    offers = [Offer(tool, module.state) for module in butler.modules for tool in module.tools()]
+    gauges = {module.name: module.gauges for module in butler.modules}
+    jobs = [job for module in butler.modules for job in module.jobs()]
+    scheduler = Scheduler(butler.database, butler.caller(actor="scheduler"), jobs, metrics)
+    scheduler.start()
+    try:
+        yield build(butler.config.butler, butler.database, offers, gauges, metrics, over_http=over_http)
+    finally:
+        await scheduler.stop(butler.config.butler.limits.grace_seconds)

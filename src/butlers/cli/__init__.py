@@ -1,0 +1,22 @@
+"""The `butlers` command."""
+
+import typer
+
+from butlers.cli import keys, lifecycle
+
+app = typer.Typer(
+    name="butlers",
+    help="Long-running agents that remember.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for command in lifecycle.COMMANDS:
+    app.command()(command)
+app.add_typer(keys.app, name="key")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,5 @@
+"""`python -m butlers.cli` is `butlers`."""
+
+from butlers.cli import main
+
+main()

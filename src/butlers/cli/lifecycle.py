@@ -1,0 +1,114 @@
+"""`butlers init`, `run`, `dsn`, `migrate`, `doctor`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from butlers.cli.output import HERE, AsJson, Folder, command, show
+
+
+@command
+async def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make or fill.")],
+    name: Annotated[str | None, typer.Option(help="The butler's name; the folder's by default.")] = None,
+) -> None:
+    """Write butler.toml and CLAUDE.md for a new butler with memory on.
+
+    Example: `butlers init my-butler`
+    """
+    from butlers import scaffold
+
+    for path in scaffold.write(folder, name):
+        typer.echo(f"wrote {path}")
+    typer.echo(f"Next: butlers run {folder}")
+
+
+@command
+async def run(
+    folder: Folder = HERE,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Listen here instead (0: any free port).")
+    ] = None,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on stdin and stdout instead of HTTP.")] = False,
+) -> None:
+    """Run the butler until SIGTERM or Ctrl-C.
+
+    Example: `butlers run examples/general --port 8101`
+    """
+    from butlers import app
+
+    if stdio:
+        await app.serve_stdio(folder)
+        return
+
+    def announce(address: str) -> None:
+        name = app.configuration(folder).butler.name
+        typer.echo(
+            f"Connect Claude Code:  claude mcp add --transport http {name} {address}\n"
+            f'Any other MCP client: {{"mcpServers": {{"{name}": {{"type": "http", "url": "{address}"}}}}}}\n'
+            f"ready: {address}",
+            err=True,
+        )
+
+    await app.serve_http(folder, port, announce=announce)
+
+
+@command
+async def dsn(
+    folder: Folder = HERE,
+    admin: Annotated[bool, typer.Option("--admin", help="The administrator's, who sees every tenant.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a connection URI of the butler's database that psql takes.
+
+    Example: `psql "$(butlers dsn .)"`
+    """
+    from butlers import app
+    from butlers.config import environment
+    from butlers.errors import ConfigurationFault
+
+    config = app.configuration(folder)
+    async with app.ready(config, environment(), stop=False) as place:
+        uri = place.admin_dsn if admin else place.dsn
+    if uri is None:
+        raise ConfigurationFault("no administrator of this database is known", hint="Set BUTLERS_ADMIN_DATABASE_URL.")
+    typer.echo(json.dumps({"dsn": uri}) if as_json else uri)
+
+
+@command
+async def migrate(folder: Folder = HERE, as_json: AsJson = False) -> None:
+    """Migrate the butler's database and say from where to where.
+
+    Example: `butlers migrate .`
+    """
+    from butlers import app
+    from butlers.config import environment
+
+    config = app.configuration(folder)
+    async with app.placed(config, environment()) as place:
+        migration = await app.upgraded(place, app.branches(config))
+    rows = [
+        {"branch": branch, "from": migration.before.get(branch) or "nothing", "to": now}
+        for branch, now in migration.after.items()
+    ]
+    show(rows, ("branch", "from", "to"), as_json=as_json)
+
+
+@command
+async def doctor(folder: Folder = HERE, as_json: AsJson = False) -> None:
+    """Check configuration, database, row-level security, runtime and backlog, and say how to mend each.
+
+    Example: `butlers doctor .`
+    """
+    from butlers import doctor as surgery
+    from butlers.config import environment
+
+    checks = await surgery.examine(folder, environment())
+    show(checks, ("state", "name", "found", "mend"), as_json=as_json)
+    if any(check.state == "fail" for check in checks):
+        raise typer.Exit(1)
+
+
+COMMANDS = (init, run, dsn, migrate, doctor)

@@ -1,0 +1,84 @@
+"""How commands speak: tables for people, JSON for programs, one line on stderr when something is refused."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import asdict, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+
+from butlers.errors import Fault
+
+P = ParamSpec("P")
+HERE = Path()
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The butler's folder.", show_default=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """An async function as a command: faults become one line on stderr and exit code 1."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        from butlers.config import environment
+        from butlers.host import logs
+
+        try:
+            env = environment()
+            logs.configure(env.log_level, env.log_format)
+            asyncio.run(_finished(function(*args, **kwargs)))
+        except Fault as fault:
+            typer.echo(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip(), err=True)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except typer.Exit:
+            raise
+        except Exception as error:
+            logging.getLogger("butlers").debug("internal", exc_info=error)
+            said = f"butlers: {type(error).__name__}: something went wrong that should not have."
+            typer.echo(f"{said} Run it again with BUTLERS_LOG=debug for the traceback.", err=True)
+            raise typer.Exit(1) from None
+
+    return run
+
+
+async def _finished(work: Awaitable[None]) -> None:
+    await work
+
+
+def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title: str = "") -> None:
+    """A table of these rows, or a JSON list."""
+    plain = [_plain(row) for row in rows]
+    if as_json:
+        typer.echo(json.dumps(plain, default=str))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in plain:
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    Console().print(table)
+
+
+def _plain(row: object) -> dict[str, Any]:
+    if is_dataclass(row) and not isinstance(row, type):
+        return asdict(row)
+    return dict(row)  # type: ignore[call-overload, no-any-return]
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value)
+    return str(value)

@@ -1,0 +1,192 @@
+"""The pool and the only way into it: a transaction that belongs to a tenant."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import asyncpg
+from pgvector.asyncpg import register_vector
+
+from butlers.caller import Caller
+from butlers.errors import Fault, Overloaded, TimedOut, Unavailable
+
+if TYPE_CHECKING:
+    Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
+else:
+    Connection = Pool = Any
+
+ACQUIRE_SECONDS = 2.0
+SEARCH_SECONDS = 5.0
+WORK_SECONDS = 30.0
+_BACKSTOP_SECONDS = 60.0
+_SESSION = {
+    # A generic plan made for one tenant is wrong for the next: a small tenant would get a part of its rows.
+    "plan_cache_mode": "force_custom_plan",
+    "search_path": "public, pg_catalog",
+    "statement_timeout": f"{WORK_SECONDS:.0f}s",
+    "lock_timeout": "2s",
+    "idle_in_transaction_session_timeout": "10s",
+    "timezone": "UTC",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """How much of the pool is in use."""
+
+    size: int
+    idle: int
+    limit: int
+
+
+class Database:
+    """One butler's database, reached as the application's restricted role."""
+
+    def __init__(self, pool: Pool, dsn: str) -> None:
+        self._pool = pool
+        self._dsn = dsn
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
+        """One transaction inside the caller's tenant; each of its statements may take `seconds`."""
+        with faults():
+            async with self._connection() as connection, connection.transaction():
+                await connection.execute(
+                    "select set_config('app.tenant_id', $1, true), set_config('statement_timeout', $2, true)",
+                    caller.tenant,
+                    str(round(seconds * 1000)),
+                )
+                yield connection
+
+    async def lookup(self, statement: str, *arguments: object) -> asyncpg.Record | None:
+        """One row from a function made to be asked before a tenant is known; tables stay out of reach."""
+        with faults():
+            async with self._connection() as connection:
+                return await connection.fetchrow(statement, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def exclusive(self, name: str) -> AsyncIterator[bool]:
+        """Whether `name` is ours alone, among all processes on this database, until the block ends."""
+        with faults():
+            # A connection of its own: the lock lasts as long as the work, and would keep a place in the pool.
+            connection = await asyncpg.connect(self._dsn, server_settings=_SESSION, timeout=_BACKSTOP_SECONDS)
+            try:
+                yield bool(await connection.fetchval("select pg_try_advisory_lock(hashtextextended($1, 0))", name))
+            finally:
+                await _close(connection)
+
+    async def ping(self) -> None:
+        """Return when the database answers; raise `Unavailable` when it does not."""
+        await self.lookup("select 1")
+
+    def usage(self) -> PoolUse:
+        """The pool's state, for /metrics."""
+        return PoolUse(self._pool.get_size(), self._pool.get_idle_size(), self._pool.get_max_size())
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """Let running transactions end within the time given, then close every connection."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        try:
+            connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+        except TimeoutError:
+            raise Overloaded("every database connection is busy") from None
+        try:
+            yield connection
+        finally:
+            await self._pool.release(connection)
+
+
+async def connect(dsn: str, pool_size: int = 10) -> Database:
+    """A database with its pool open."""
+    with faults():
+        pool = await asyncpg.create_pool(
+            dsn,
+            min_size=1,
+            max_size=pool_size,
+            command_timeout=_BACKSTOP_SECONDS,
+            server_settings={**_SESSION, "application_name": "butlers"},
+            init=_codecs,
+            reset=_nothing_to_reset,
+        )
+    return Database(pool, dsn)
+
+
+async def _codecs(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Python values for JSON and vectors, so that no statement has to convert them."""
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+    # Without the memory module the extension, and so the type, may not be there.
+    with contextlib.suppress(ValueError):
+        await register_vector(connection)
+
+
+async def _nothing_to_reset(_: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Save a round trip: settings and locks here end with their transaction (asyncpg rolls an open one back)."""
+
+
+async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        await connection.close(timeout=1)
+
+
+_BUSY = Overloaded("another call holds what this one needs")
+_FAULTS: dict[str, Fault] = {
+    "40001": _BUSY,
+    "40P01": _BUSY,
+    "55P03": _BUSY,
+    "53300": Overloaded("the database has no connection left"),
+    "53100": Unavailable("the database server's disk is full", hint="Free some space there, then retry."),
+    "53200": Overloaded("the database server is out of memory"),
+    "57014": TimedOut("the database took too long"),
+    "25P03": TimedOut("the transaction was idle for too long"),
+}
+_GONE = ("08", "57P")
+
+
+@contextlib.contextmanager
+def faults() -> Iterator[None]:
+    """Turn what the database or its connection did into a fault; anything else passes as it is."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        fault = fault_of(error)
+        if fault is None:
+            raise
+        raise fault from error
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """The fault behind an error, looking through the errors it was raised from: a killed backend hides there."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, Fault):
+            return at
+        if known := _known(at):
+            return known
+        at = at.__cause__ or at.__context__
+    return None
+
+
+def _known(error: BaseException) -> Fault | None:
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        if state.startswith(_GONE):
+            return Unavailable("the database ended the connection")
+        template = _FAULTS.get(state)
+        return template and type(template)(template.message, hint=template.advice)
+    if isinstance(error, TimeoutError):
+        return TimedOut("the database took too long")
+    if isinstance(error, (asyncpg.InterfaceError, OSError)):
+        return Unavailable("the database can't be reached")
+    return None

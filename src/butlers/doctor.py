@@ -1,0 +1,96 @@
+"""Looks at everything a butler needs, one thing after the other, and says how to mend what is wrong."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from butlers import app, db
+from butlers.config import Configuration, Environment, RuntimeConfig
+from butlers.contract import Check
+from butlers.errors import Fault
+from butlers.host import modules
+from butlers.provision import Place, PlainConnection
+
+
+async def examine(folder: Path, environment: Environment) -> list[Check]:
+    """Every check, up to the first that makes the ones after it pointless."""
+    checks: list[Check] = []
+    try:
+        async for check in _examined(folder, environment):
+            checks.append(check)  # noqa: PERF401 — what was found before a failure stays
+    except Fault as fault:
+        checks.append(Check(_next(checks), "fail", fault.message, fault.advice))
+    return checks
+
+
+_ORDER = ("configuration", "runtime", "database", "schema", "row-level security", "modules")
+
+
+def _next(checks: list[Check]) -> str:
+    """The check that was under way: the first that has no line yet."""
+    done = {check.name for check in checks}
+    return next((name for name in _ORDER if name not in done), "modules")
+
+
+async def _examined(folder: Path, environment: Environment) -> AsyncIterator[Check]:
+    config = app.configuration(folder)
+    enabled = [name for name, module in config.modules.items() if module.enabled]
+    yield Check("configuration", "ok", f"butler {config.butler.name}, modules: {', '.join(enabled) or 'none'}")
+    yield _runtime(config.butler.runtime)
+    async with app.placed(config, environment) as place:
+        with db.faults():
+            yield await _database(place)
+            yield await _schema(place, config)
+            await app.checked(place)
+        yield Check("row-level security", "ok", f"forced on every table; {place.app} can't lift it")
+        async for check in _modules(place, config):
+            yield check
+
+
+def _runtime(runtime: RuntimeConfig) -> Check:
+    """Whether sessions can be started: a program that is there, or a server with its key."""
+    if runtime.type == "openai":
+        missing = runtime.api_key_env and runtime.api_key_env not in os.environ
+        if missing:
+            return Check("runtime", "warn", f"{runtime.api_key_env} is not set", f"Export {runtime.api_key_env}.")
+        return Check("runtime", "ok", f"{runtime.model} at {runtime.base_url}")
+    program = runtime.command[0]
+    if shutil.which(program) is None:
+        mend = "Install it, or set butler.runtime.command; memory itself works without."
+        return Check("runtime", "warn", f"the program {program} is not installed", mend)
+    return Check("runtime", "ok", f"{program} is installed")
+
+
+async def _database(place: Place) -> Check:
+    async with app.as_application(place) as connection:
+        version = await connection.fetchval("show server_version")
+        extensions = await _extensions(connection)
+        where = "embedded" if place.cluster else "external"
+        return Check("database", "ok", f"{where} PostgreSQL {version}; {extensions}")
+
+
+async def _extensions(connection: PlainConnection) -> str:
+    rows = await connection.fetch(
+        "select extname, extversion from pg_extension where extname <> 'plpgsql' order by extname"
+    )
+    return ", ".join(f"{row['extname']} {row['extversion']}" for row in rows) or "no extensions yet"
+
+
+async def _schema(place: Place, config: Configuration) -> Check:
+    migration = await app.migrated(place, app.branches(config))
+    heads = ", ".join(branch.head for branch in app.branches(config))
+    return Check("schema", "ok", f"at {heads}" if migration is None else f"migrated now, to {heads}")
+
+
+async def _modules(place: Place, config: Configuration) -> AsyncIterator[Check]:
+    kinds = modules.in_order({module.name: module for module in app.MODULES}, config.modules)
+    database = await db.connect(place.dsn, pool_size=2)
+    try:
+        started = await modules.start(kinds, config.modules, database, config.butler.name)
+        for module in started:
+            for check in await module.checks():
+                yield check
+        await modules.stop(started)
+    finally:
+        await database.close()

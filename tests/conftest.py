@@ -1,0 +1,51 @@
+"""One embedded server for all test workers, and butlers on databases of their own."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from butlers import embedded
+from butlers.config import Environment
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """BUTLERS_HOME of this test run, the same for every worker."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "home"
+
+
+@pytest.fixture(scope="session")
+def cluster(home: Path) -> Iterator[embedded.Cluster]:
+    """The embedded server, up for the whole run."""
+    held = embedded.acquire(home)
+    yield held
+    held.release()
+
+
+@pytest.fixture(scope="session")
+def environment(home: Path, cluster: embedded.Cluster) -> Environment:
+    """What a butler of this test run finds in its environment."""
+    return Environment(
+        home=home, database_url=None, admin_database_url=None, log_level="warning", log_format="console"
+    )
+
+
+@pytest.fixture(scope="session")
+def worker() -> str:
+    """A name no other test worker uses."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+@pytest.fixture
+async def admin(cluster: embedded.Cluster) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+    """The server's administrator, who sees everything."""
+    connection = await asyncpg.connect(cluster.dsn("postgres"))
+    yield connection
+    await connection.close()

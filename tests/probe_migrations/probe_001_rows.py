@@ -1,0 +1,20 @@
+"""Rows the probe writes."""
+
+from alembic import op
+
+from butlers.migrate import tenant_policies
+
+revision = "probe_001"
+down_revision = None
+branch_labels = ("probe",)
+depends_on = "core_001"
+
+
+def upgrade() -> None:
+    op.execute("create table probe_rows (tenant_id text not null, text text not null check (text <> ''))")
+    for statement in tenant_policies("probe_rows"):
+        op.execute(statement)
+
+
+def downgrade() -> None:
+    op.execute("drop table probe_rows")
