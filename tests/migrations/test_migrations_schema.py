@@ -270,9 +270,7 @@ async def test_the_tables_are_those_of_the_specification_and_no_others(
 
 
 @pytest.mark.parametrize("table", COLUMNS)
-async def test_a_table_has_the_columns_of_the_specification(
-    schema: asyncpg.Connection[Any], table: str
-) -> None:
+async def test_a_table_has_the_columns_of_the_specification(schema: asyncpg.Connection[Any], table: str) -> None:
     rows = await schema.fetch(
         """
         select a.attname as name, format_type(a.atttypid, a.atttypmod) as type, a.attnotnull as required,
@@ -287,17 +285,13 @@ async def test_a_table_has_the_columns_of_the_specification(
 
 
 async def _indexes(schema: asyncpg.Connection[Any], table: str) -> set[str]:
-    rows = await schema.fetch(
-        "select indexdef from pg_indexes where schemaname = 'public' and tablename = $1", table
-    )
+    rows = await schema.fetch("select indexdef from pg_indexes where schemaname = 'public' and tablename = $1", table)
     definitions = (row["indexdef"] for row in rows)
     return {("unique " if "UNIQUE" in text else "") + text.partition(" USING ")[2] for text in definitions}
 
 
 @pytest.mark.parametrize("table", INDEXES)
-async def test_a_table_has_the_indexes_of_the_specification(
-    schema: asyncpg.Connection[Any], table: str
-) -> None:
+async def test_a_table_has_the_indexes_of_the_specification(schema: asyncpg.Connection[Any], table: str) -> None:
     assert _lines(INDEXES[table]) <= await _indexes(schema, table)
 
 
@@ -305,9 +299,7 @@ async def test_the_tenant_leads_every_index_that_can_be_led(schema: asyncpg.Conn
     for table in COLUMNS:
         for index in await _indexes(schema, table):
             # A key is looked up before its tenant is known; its index is not a unique one.
-            assert (
-                "btree (tenant_id" in index or index.startswith(("gin", "ivfflat")) or index == "btree (id)"
-            )
+            assert "btree (tenant_id" in index or index.startswith(("gin", "ivfflat")) or index == "btree (id)"
 
 
 async def test_no_index_holds_what_every_recall_updates(schema: asyncpg.Connection[Any]) -> None:
@@ -315,9 +307,7 @@ async def test_no_index_holds_what_every_recall_updates(schema: asyncpg.Connecti
         for index in await _indexes(schema, table):
             assert "reference_count" not in index
             assert "last_referenced_at" not in index
-        options = await schema.fetchval(
-            "select reloptions from pg_class where oid = $1::text::regclass", table
-        )
+        options = await schema.fetchval("select reloptions from pg_class where oid = $1::text::regclass", table)
         assert options == ["fillfactor=85"]
 
 
