@@ -1,7 +1,9 @@
 """One embedded server for all test workers, and butlers on databases of their own."""
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -15,10 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """BUTLERS_HOME of this test run, the same for every worker."""
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "home"
+def home() -> Path:
+    """BUTLERS_HOME of this test run, the same for every worker.
+
+    Not below pytest's own folder, which is closed to the user the server runs as when the tests run as root.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    return Path(tempfile.gettempdir()) / f"butlers-test-{run[:12]}"
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +31,8 @@ def cluster(home: Path) -> Iterator[embedded.Cluster]:
     """The embedded server, up for the whole run."""
     held = embedded.acquire(home)
     yield held
-    held.release()
+    if held.release():
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

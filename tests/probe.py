@@ -162,6 +162,9 @@ if __name__ == "__main__":
     else:
         asyncio.run(
             app.serve_http(
-                Path(folder), 0, modules=MODULES, announce=lambda at: print(f"ready: {at}", file=sys.stderr, flush=True)
+                Path(folder),
+                0,
+                modules=MODULES,
+                announce=lambda at: print(f"ready: {at}", file=sys.stderr, flush=True),
             )
         )

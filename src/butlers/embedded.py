@@ -55,14 +55,16 @@ class Cluster:
         """A connection URI of that database for that role."""
         return f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={quote(str(self.sockets))}"
 
-    def release(self, *, stop: bool = True) -> None:
+    def release(self, *, stop: bool = True) -> bool:
         """Let go of the server; the last to let go stops it, unless it is left to whoever comes next."""
         if self._using.closed:
-            return
+            return False
         with _exclusively(self.folder / "start.lock"):
-            if stop and _is_last(self._using):
+            last = stop and _is_last(self._using)
+            if last:
                 _stop(self.folder / "data")
             self._using.close()
+        return last
 
 
 def acquire(home: Path) -> Cluster:
