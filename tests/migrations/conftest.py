@@ -75,6 +75,12 @@ async def template(server: Server) -> str:
     return urlsplit(dsn).path.lstrip("/")
 
 
+@pytest.fixture(scope="session")
+async def blank(server: Server) -> str:
+    """An empty database for what fails: the next test finds it as empty as it was."""
+    return await server.create()
+
+
 @pytest.fixture
 async def empty(server: Server) -> AsyncIterator[str]:
     dsn = await server.create()

@@ -291,25 +291,23 @@ async def test_a_row_of_no_tenant_is_refused_even_from_a_superuser(schema: async
         await schema.execute(FACT, "", "user")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["update memory_events set actor = 'x'", "delete from memory_events", "truncate memory_events"],
-)
-async def test_the_audit_trail_can_not_be_changed_by_application_owner_or_superuser(
-    migrated: str, statement: str
-) -> None:
+async def test_the_audit_trail_can_not_be_changed_by_application_owner_or_superuser(migrated: str) -> None:
     async with connected(migrated, APP) as connection, tenant(connection, "a"):
         await connection.execute(EVENT, "a")
     for role, refusal in ((APP, "permission denied"), (OWNER, "append-only"), (None, "append-only")):
         async with connected(migrated, role) as connection:
-            with pytest.raises(asyncpg.InsufficientPrivilegeError, match=refusal):
-                async with tenant(connection, "a"):
-                    await connection.execute(statement)
+            await _refuses_changes(connection, refusal)
     async with connected(migrated) as superuser:
         await superuser.execute("set session_replication_role = replica")
-        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
-            await superuser.execute(statement)
+        await _refuses_changes(superuser, "append-only")
         assert await superuser.fetchval("select count(*) from memory_events") == 1
+
+
+async def _refuses_changes(connection: asyncpg.Connection[Any], refusal: str) -> None:
+    for change in ("update memory_events set actor = 'x'", "delete from memory_events", "truncate memory_events"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match=refusal):
+            async with tenant(connection, "a"):
+                await connection.execute(change)
 
 
 async def test_the_application_sees_a_key_by_its_id_and_no_list_of_them(migrated: str) -> None:

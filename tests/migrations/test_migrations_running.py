@@ -118,17 +118,15 @@ async def test_a_role_without_rights_is_told_to_migrate(migrated: str) -> None:
             await migrate.pending(connection, BRANCHES)
 
 
-async def test_a_migration_that_fails_half_way_leaves_nothing_behind(empty: str, tmp_path: Path) -> None:
+async def test_a_migration_that_fails_half_way_leaves_nothing_behind(blank: str, tmp_path: Path) -> None:
     extra = _branch(
         tmp_path,
         ext_001='op.execute("create table half (id int)")',
         ext_002='op.execute("select rubbish from half")',
     )
     with pytest.raises(MigrationFault, match=r'migration ext_002 failed: column "rubbish" does not exist'):
-        await migrate.upgrade(empty, (*BRANCHES, extra), app_role=APP, owner=OWNER)
-    assert await _tables(empty) == set()
-    done = await migrate.upgrade(empty, BRANCHES, app_role=APP, owner=OWNER)
-    assert (done.before, done.after) == (NOWHERE, HEADS)
+        await migrate.upgrade(blank, (*BRANCHES, extra), app_role=APP, owner=OWNER)
+    assert await _tables(blank) == set()
 
 
 @pytest.mark.parametrize(
@@ -139,12 +137,12 @@ async def test_a_migration_that_fails_half_way_leaves_nothing_behind(empty: str,
     ],
 )
 async def test_a_failure_names_its_revision_and_keeps_the_servers_hint(
-    empty: str, tmp_path: Path, body: str, said: str
+    blank: str, tmp_path: Path, body: str, said: str
 ) -> None:
     with pytest.raises(MigrationFault, match="migration ext_001 failed") as failed:
-        await migrate.upgrade(empty, [_branch(tmp_path, ext_001=body)], app_role=APP, owner=OWNER)
+        await migrate.upgrade(blank, [_branch(tmp_path, ext_001=body)], app_role=APP, owner=OWNER)
     assert said in str(failed.value)
-    assert await _tables(empty) == set()
+    assert await _tables(blank) == set()
 
 
 async def test_a_database_of_a_newer_version_is_left_alone(migrated: str) -> None:
@@ -223,16 +221,16 @@ async def test_rights_that_somebody_changed_are_as_they_should_be_after_the_next
         assert tuple(await connection.fetchrow(rights, APP) or ()) == (False, True)
 
 
-async def test_owner_and_application_have_to_be_two_roles(empty: str) -> None:
+async def test_owner_and_application_have_to_be_two_roles(blank: str) -> None:
     with pytest.raises(MigrationFault, match="Use two roles"):
-        await migrate.upgrade(empty, BRANCHES, app_role=OWNER, owner=OWNER)
-    assert await _tables(empty) == set()
+        await migrate.upgrade(blank, BRANCHES, app_role=OWNER, owner=OWNER)
+    assert await _tables(blank) == set()
 
 
-async def test_a_role_that_does_not_exist_is_named(empty: str) -> None:
+async def test_a_role_that_does_not_exist_is_named(blank: str) -> None:
     with pytest.raises(MigrationFault, match=r'granting the application.s rights failed: role "nobody" does not'):
-        await migrate.upgrade(empty, BRANCHES, app_role="nobody", owner=OWNER)
-    assert await _tables(empty) == set()
+        await migrate.upgrade(blank, BRANCHES, app_role="nobody", owner=OWNER)
+    assert await _tables(blank) == set()
 
 
 @pytest.mark.parametrize("rights", [{"table a; drop": "select"}, {"table facts": "select; drop"}])
