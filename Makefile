@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable
 WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
-.PHONY: run test check bench docs lock clean
+.PHONY: run test check bench docs lock clean anew
+.NOTPARALLEL:
 
 run: $(VENV)/.run
 	$(BIN)/butlers run examples/general
@@ -19,10 +21,10 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/house $(ARGS)
 
-bench: $(VENV)/.dev
-	$(BIN)/python bench/run.py
+bench: $(VENV)/.run
+	$(BIN)/python bench/run.py $(ARGS)
 
-docs: $(VENV)/.dev
+docs: $(VENV)/.run
 	$(BIN)/python scripts/reference.py
 
 # Pins every version anew; needs `uv`, and writes no address.
@@ -33,14 +35,25 @@ lock:
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-$(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit("butlers needs Python 3.11 or newer; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
+# The environment is made anew when its Python is gone, or when another one is named: make test PYTHON=python3.13
+version = $(shell $(1) -c 'import sys; print(*sys.version_info[:3], sep=".")' 2>/dev/null)
+ifeq ($(realpath $(BIN)/python),)
+ANEW := anew
+else ifneq ($(origin PYTHON),file)
+ifneq ($(call version,$(PYTHON)),$(call version,$(BIN)/python))
+ANEW := anew
+endif
+endif
 
-$(VENV)/.run: pyproject.toml requirements.lock | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable .
+$(VENV)/.made: $(ANEW)
+	@$(PYTHON) -c 'import sys; sys.exit("butlers needs Python 3.11 or newer; try: make PYTHON=python3.12") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml requirements.lock | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+$(VENV)/.run: pyproject.toml requirements.lock $(VENV)/.made
+	$(PIP) .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml requirements.lock $(VENV)/.made
+	$(PIP) '.[dev]'
 	@touch $@ $(VENV)/.run
