@@ -1,35 +1,46 @@
 """Butlers with the probe, in this process and in others."""
 
+import asyncio
+import contextlib
+import logging
 import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
+import asyncpg
+import httpx2
 import pytest
+import uvicorn
 from probe import MODULES
 
-from butlers import app
+from butlers import app, embedded
 from butlers.config import Environment
-from butlers.host.server import Server
+from butlers.host import http, keys, logs
+from butlers.host.server import Server, http_app
 
 TESTS = Path(__file__).parent.parent
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a butler's folder; each has a name, and so a database, of its own."""
+def folder(tmp_path: Path, worker: str) -> Callable[..., Path]:
+    """Writes a butler's folder. One name, and so one migrated database, serves all; `fresh` makes another."""
 
-    def write(extra: str = "", *, memory: bool = True, probe: bool = True, name: str | None = None) -> Path:
-        name = name or f"t{uuid.uuid4().hex[:12]}"
-        place = tmp_path / name
-        place.mkdir(exist_ok=True)
+    def write(
+        extra: str = "", *, memory: bool = True, probe: bool = True, probing: str = "", fresh: bool = False
+    ) -> Path:
+        name = f"t{uuid.uuid4().hex[:12]}" if fresh else f"shared_{worker}"
+        place = tmp_path / uuid.uuid4().hex[:8]
+        place.mkdir()
         modules = ("[modules.memory]\nenabled = true\n" if memory else "") + (
-            "[modules.probe]\nenabled = true\n" if probe else ""
+            f"[modules.probe]\nenabled = true\n{probing}\n" if probe else ""
         )
         (place / "butler.toml").write_text(f'[butler]\nname = "{name}"\nport = 0\n{extra}\n{modules}')
         return place
@@ -37,7 +48,7 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-Running = Callable[[Path], AbstractAsyncContextManager[Server]]
+Running = Callable[..., AbstractAsyncContextManager[Server]]
 
 
 @pytest.fixture
@@ -45,12 +56,158 @@ def running(environment: Environment) -> Running:
     """Runs a butler in this process and gives its server."""
 
     @asynccontextmanager
-    async def run(place: Path) -> AsyncIterator[Server]:
-        config = app.configuration(place, MODULES)
-        async with app.opened(config, environment, MODULES) as butler, app.serving(butler) as server:
+    async def run(place: Path, modules=MODULES, env: Environment = environment) -> AsyncIterator[Server]:
+        config = app.configuration(place, modules)
+        async with app.opened(config, env, modules) as butler, app.serving(butler) as server:
             yield server
 
     return run
+
+
+@dataclass
+class Site:
+    """A butler of this process that is reached over HTTP."""
+
+    url: str
+    server: Server
+
+    @property
+    def mcp(self) -> str:
+        return f"{self.url}/mcp"
+
+    async def send(self, method: str, path: str, **options) -> httpx2.Response:
+        async with httpx2.AsyncClient(timeout=20) as client:
+            return await client.request(method, f"{self.url}{path}", **options)
+
+    async def get(self, path: str, **headers: str) -> httpx2.Response:
+        return await self.send("GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+    async def call(self, credential: str | None = None, tool: str = "probe_whoami", **arguments) -> httpx2.Response:
+        """One tool call as the plain POST it is."""
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments},
+        }
+        headers = {"Accept": "application/json, text/event-stream"}
+        if credential is not None:
+            headers["Authorization"] = f"Bearer {credential}"
+        return await self.send("POST", "/mcp", json=message, headers=headers)
+
+
+class Quiet(uvicorn.Server):
+    """A server that leaves the signals of the test run alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@pytest.fixture
+def listening(running: Running) -> Callable[..., AbstractAsyncContextManager[Site]]:
+    """Runs a butler in this process behind a real HTTP port."""
+
+    @asynccontextmanager
+    async def run(place: Path, **options) -> AsyncIterator[Site]:
+        async with running(place, **options) as server:
+            with http.listening("127.0.0.1", 0) as socket:
+                web = Quiet(uvicorn.Config(http_app(server), lifespan="on", log_config=None, ws="none"))
+                serving = asyncio.create_task(web.serve(sockets=[socket]))
+                while not web.started:
+                    await asyncio.sleep(0.01)
+                try:
+                    yield Site(f"http://127.0.0.1:{socket.getsockname()[1]}", server)
+                finally:
+                    web.should_exit = True
+                    await serving
+
+    return run
+
+
+@dataclass
+class Keyring:
+    """Makes and ends keys of the shared butler, as its owner does."""
+
+    owner: asyncpg.Connection
+
+    async def make(self, tenant: str = "acme", **options) -> str:
+        return (await keys.create(self.owner, keys.NewKey(tenant=tenant, actor="robot", **options)))[1]
+
+    async def end(self, key: str) -> None:
+        await keys.revoke(self.owner, uuid.UUID(key.split("_")[1]))
+
+
+@pytest.fixture
+def keyring(cluster: embedded.Cluster, worker: str) -> Callable[[], AbstractAsyncContextManager[Keyring]]:
+    """The keys of the shared butler, once it has been started."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Keyring]:
+        connection = await asyncpg.connect(cluster.dsn(f"butler_shared_{worker}"))
+        try:
+            yield Keyring(connection)
+        finally:
+            await connection.close()
+
+    return opened
+
+
+@dataclass
+class Wire:
+    """A connection to the database server that can be cut."""
+
+    socket: Path
+    port: int = 0
+    _server: asyncio.Server | None = None
+    _open: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def join(self) -> None:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in self._open:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_unix_connection(str(self.socket))
+        self._open |= {writer, back}
+        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@pytest.fixture
+async def wire(cluster: embedded.Cluster) -> AsyncIterator[Wire]:
+    """A TCP way to the embedded server."""
+    made = Wire(cluster.sockets / ".s.PGSQL.5432")
+    await made.join()
+    yield made
+    await made.cut()
+
+
+@pytest.fixture
+def by_wire(home: Path, cluster: embedded.Cluster, worker: str, wire: Wire) -> Environment:
+    """The environment of a butler that reaches the shared database over the wire."""
+    database = f"butler_shared_{worker}"
+    return Environment(
+        home=home,
+        database_url=f"postgresql://{quote(database)}_app@127.0.0.1:{wire.port}/{database}?sslmode=disable",
+        admin_database_url=cluster.dsn(database),
+        log_level="warning",
+        log_format="console",
+    )
 
 
 @dataclass
@@ -60,10 +217,8 @@ class Process:
     popen: "subprocess.Popen[str]"
     log: Path
 
-    def ready(self, seconds: float = 30) -> str:
+    def ready(self, seconds: float = 60) -> str:
         """The address it serves, once it does."""
-        import time
-
         give_up = time.monotonic() + seconds
         while time.monotonic() < give_up:
             for line in self.log.read_text().splitlines():
@@ -82,18 +237,23 @@ class Process:
 
 
 @pytest.fixture
-def process(home: Path, cluster: object, tmp_path: Path) -> Iterator[Callable[..., Process]]:
+def variables(home: Path, cluster: object) -> dict[str, str]:
+    """The environment variables of a butler in a process of its own."""
+    return {**os.environ, "BUTLERS_HOME": str(home), "PYTHONPATH": str(TESTS)}
+
+
+@pytest.fixture
+def process(variables: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Process]]:
     """Starts butlers in processes of their own and ends what is left of them."""
     started: list[Process] = []
 
-    def start(place: Path, *arguments: str, probe: bool = True, **variables: str) -> Process:
+    def start(place: Path, *arguments: str, probe: bool = True, **more: str) -> Process:
         program = ["-m", "probe"] if probe else ["-m", "butlers.cli", "run"]
         log = tmp_path / f"{len(started)}.log"
-        environment = {**os.environ, "BUTLERS_HOME": str(home), "PYTHONPATH": str(TESTS), **variables}
         with log.open("w") as stderr:
             popen = subprocess.Popen(
                 [sys.executable, *program, str(place), *arguments],
-                env=environment,
+                env={**variables, **more},
                 stderr=stderr,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -108,3 +268,13 @@ def process(home: Path, cluster: object, tmp_path: Path) -> Iterator[Callable[..
         for stream in (each.popen.stdin, each.popen.stdout):
             if stream:
                 stream.close()
+
+
+@pytest.fixture
+def logging_as(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[str, str], None]]:
+    """Sends this process's log where a butler's goes, and puts everything back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield logs.configure
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -33,6 +33,7 @@ async def serve(app: ASGIApp, listener: socket.socket, *, grace: float, ready: C
     config = uvicorn.Config(
         app,
         lifespan="on",
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

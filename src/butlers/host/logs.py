@@ -76,12 +76,13 @@ class ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         extras = " ".join(f"{name}={value}" for name, value in fields(record).items())
-        line = f"{moment} {record.levelname.lower():7} {record.getMessage()}{'  ' + extras if extras else ''}"
+        said = f"{moment} {record.levelname.lower():7} {record.getMessage()}{'  ' + extras if extras else ''}"
+        lines = [said]
         if record.exc_info and record.exc_info[1]:
-            line += "\n" + without_content(record.exc_info[1])
-        return _printable(line)
+            lines += without_content(record.exc_info[1]).splitlines()
+        return "\n".join(_printable(line) for line in lines)
 
 
 def _printable(text: str) -> str:
-    """The text with control characters made visible: a log line can't steer a terminal."""
-    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """The text with control characters made visible: it can neither steer a terminal nor forge a line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

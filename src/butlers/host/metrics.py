@@ -1,10 +1,12 @@
 """What is counted and timed, for Prometheus. A registry for each butler, so that two in one process stay apart."""
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from butlers.db import Database
+from butlers.errors import Fault
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -52,7 +54,9 @@ class Metrics:
         self._pool.labels("idle").set(use.idle)
         self._pool.labels("busy").set(use.size - use.idle)
         self._pool.labels("limit").set(use.limit)
+        self._module.clear()
         for module, gauges in modules.items():
-            for name, value in (await gauges()).items():
-                self._module.labels(module, name).set(value)
+            with contextlib.suppress(Fault):
+                for name, value in (await gauges()).items():
+                    self._module.labels(module, name).set(value)
         return generate_latest(self.registry)

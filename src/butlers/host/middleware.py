@@ -67,7 +67,7 @@ class Door(Middleware):
         self._limit.take(caller.tenant)
         arguments = dict(context.message.arguments or {})
         named = arguments.pop("tenant_id", None)
-        if named not in {None, ""}:
+        if named is not None and named != "":
             caller = caller.within(valid_tenant(named))
         message = context.message.model_copy(update={"arguments": arguments})
         return caller, replace(context, message=message)

@@ -31,7 +31,9 @@ def local_time() -> datetime:
 
 def due(cron: str, now: datetime) -> datetime:
     """The latest moment at or before `now` that the expression names."""
-    moment: datetime = next(CronSim(cron, now + timedelta(seconds=1), reverse=True))
+    # Whole seconds: with a fraction left in, the moment could be one that is still to come.
+    after = now.replace(microsecond=0) + timedelta(seconds=1)
+    moment: datetime = next(CronSim(cron, after, reverse=True))
     return moment
 
 
@@ -77,7 +79,7 @@ class Scheduler:
             if moment > since:
                 await self.run(job, moment)
                 since = moment
-            await self._sleep(job, now)
+            await self._sleep(job)
 
     async def _last(self, job: Job) -> datetime | None:
         try:
@@ -87,8 +89,9 @@ class Scheduler:
         except Fault:
             return None
 
-    async def _sleep(self, job: Job, now: datetime) -> None:
+    async def _sleep(self, job: Job) -> None:
         # In short steps: a laptop that slept, or a clock that was set, is noticed within a minute.
+        now = self._clock()
         upcoming: datetime = next(CronSim(job.cron, now))
         pause = min(upcoming - now, _LONGEST_SLEEP)
         try:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -22,7 +23,7 @@ from butlers.caller import Caller, current_caller
 from butlers.config import ButlerConfig
 from butlers.contract import Tool
 from butlers.db import Database
-from butlers.errors import Fault
+from butlers.errors import ConfigurationFault, Fault
 from butlers.host import auth
 from butlers.host.guard import HostAndOriginGuard
 from butlers.host.limits import BodyLimit, RateLimit
@@ -81,11 +82,20 @@ def build(
         middleware=[door],
         mask_error_details=True,
         strict_input_validation=True,
-        on_duplicate="error",
     )
+    _refuse_namesakes(offers)
     for offer in offers:
         mcp.add_tool(_served(offer))
     return Server(mcp, config, database, metrics, gauges, guard)
+
+
+def _refuse_namesakes(offers: Sequence[Offer]) -> None:
+    """Two tools of one name: the second would answer in place of the first."""
+    names = Counter(offer.tool.name for offer in offers)
+    if twice := [name for name, times in names.items() if times > 1]:
+        raise ConfigurationFault(
+            f"more than one module has a tool {', '.join(twice)}", hint="Disable one of them in butler.toml."
+        )
 
 
 def _served(offer: Offer) -> McpTool:
