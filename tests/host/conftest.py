@@ -19,12 +19,12 @@ import asyncpg
 import httpx2
 import pytest
 import uvicorn
-from probe import MODULES
 
 from butlers import app, embedded
 from butlers.config import Environment
 from butlers.host import http, keys, logs
 from butlers.host.server import Server, http_app
+from probe import MODULES
 
 TESTS = Path(__file__).parent.parent
 
@@ -114,7 +114,7 @@ def listening(running: Running) -> Callable[..., AbstractAsyncContextManager[Sit
             with http.listening("127.0.0.1", 0) as socket:
                 web = Quiet(uvicorn.Config(http_app(server), lifespan="on", log_config=None, ws="none"))
                 serving = asyncio.create_task(web.serve(sockets=[socket]))
-                while not web.started:
+                while not web.started:  # noqa: ASYNC110 — uvicorn has no event to wait for
                     await asyncio.sleep(0.01)
                 try:
                     yield Site(f"http://127.0.0.1:{socket.getsockname()[1]}", server)

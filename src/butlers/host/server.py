@@ -141,6 +141,8 @@ def http_app(server: Server) -> Starlette:
         stateless_http=True,
         json_response=True,
     )
+    # Inside as well: the protocol's own application answers 500 to whatever leaves it.
+    mcp_app.add_middleware(FaultsAsStatus)
     return Starlette(
         routes=[
             Route("/health", functools.partial(_health, server)),

@@ -1,0 +1,171 @@
+"""Bearer tokens of an identity provider, over real HTTP (row 35)."""
+
+import base64
+import json
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from fastmcp import Client
+
+ISSUER, AUDIENCE = "https://issuer.example", "butlers"
+
+
+def private_key():
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+KEY, OTHER_KEY = private_key(), private_key()
+PUBLIC = (
+    KEY.public_key()
+    .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    .decode()
+)
+AUTH = f'[butler.auth]\nmode = "jwt"\nissuer = "{ISSUER}"\naudience = "{AUDIENCE}"\n'
+BY_KEY = f'{AUTH}public_key = """{PUBLIC}"""\n'
+GONE = object()
+
+
+def claims(**changes):
+    now = int(time.time())
+    good = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": "ada",
+        "tenant_id": "acme",
+        "iat": now,
+        "nbf": now,
+        "exp": now + 300,
+    }
+    return {name: value for name, value in {**good, **changes}.items() if value is not GONE}
+
+
+def token(key=KEY, algorithm="RS256", **changes):
+    return jwt.encode(claims(**changes), key, algorithm, headers={"kid": "one"})
+
+
+def glued(algorithm, signature):
+    """A token made by hand, for what no library would sign."""
+    parts = ({"alg": algorithm, "typ": "JWT"}, claims())
+    text = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
+    made = ".".join(text)
+    return f"{made}.{signature(made)}"
+
+
+def signed_with_the_public_key(text):
+    import hashlib
+    import hmac
+
+    digest = hmac.new(PUBLIC.encode(), text.encode(), hashlib.sha256).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_a_good_token_works_with_what_it_claims(folder, listening, era):
+    good = token(roles=["admin", 7], elevated=True)
+    async with listening(folder(BY_KEY)) as site, Client(site.mcp, auth=good, mode=era) as client:
+        who = (await client.call_tool("probe_whoami", {})).structured_content
+        there = (await client.call_tool("probe_whoami", {"tenant_id": "globex"})).structured_content
+    assert (who["tenant"], who["actor"], who["roles"], who["elevated"]) == ("acme", "ada", ["admin"], True)
+    assert (there["tenant"], there["home_tenant"]) == ("globex", "acme")
+
+
+async def test_the_claims_may_have_other_names(folder, listening):
+    names = 'tenant_claim = "org"\nroles_claim = "groups"\nelevated_claim = "sudo"\n'
+    good = token(tenant_id=GONE, org="acme", groups=["admin"], sudo=True)
+    async with listening(folder(BY_KEY + names)) as site:
+        who = (await site.call(good)).json()["result"]["structuredContent"]
+        assert (await site.call(token())).status_code == 401
+    assert (who["tenant"], who["roles"], who["elevated"]) == ("acme", ["admin"], True)
+
+
+@pytest.mark.parametrize("elevated", ["true", 1, [True], None])
+async def test_only_true_elevates(folder, listening, elevated):
+    async with listening(folder(BY_KEY)) as site:
+        answer = await site.call(token(roles=["admin"], elevated=elevated), tenant_id="globex")
+    assert answer.json()["result"]["content"][0]["text"].startswith("forbidden: ")
+
+
+async def test_elevation_without_the_admin_role_opens_no_other_tenant(folder, listening):
+    async with listening(folder(BY_KEY)) as site:
+        answer = await site.call(token(roles="admin", elevated=True), tenant_id="globex")
+    assert answer.json()["result"]["content"][0]["text"].startswith("forbidden: ")
+
+
+def bad_tokens():
+    now = int(time.time())
+    return {
+        "expired": token(exp=now - 10),
+        "without an end": token(exp=GONE),
+        "with a broken signature": glued("RS256", lambda _: "AAAA"),
+        "not yet valid": token(nbf=now + 600),
+        "issued in the future": token(iat=now + 600),
+        "for another audience": token(aud="others"),
+        "for no audience": token(aud=GONE),
+        "of another issuer": token(iss="https://evil.example"),
+        "of no issuer": token(iss=GONE),
+        "signed by another key": token(OTHER_KEY),
+        "of another algorithm": token(algorithm="RS512"),
+        "HS256 with the public key as secret": glued("HS256", signed_with_the_public_key),
+        "without a signature": glued("none", lambda _: ""),
+        "without a tenant": token(tenant_id=GONE),
+        "with a bad tenant": token(tenant_id="a b"),
+        "with a tenant that is no text": token(tenant_id=7),
+        "with an empty tenant": token(tenant_id=""),
+        "without a subject": token(sub=GONE),
+        "with an empty subject": token(sub=""),
+        "no token": "garbage",
+        "three dots": "...",
+    }
+
+
+async def test_every_token_that_is_not_wholly_right_is_refused(folder, listening):
+    async with listening(folder(BY_KEY)) as site:
+        seen = {why: (await site.call(bad)).status_code for why, bad in bad_tokens().items()}
+        seen["none at all"] = (await site.call()).status_code
+        good = (await site.call(token())).status_code
+    assert seen == dict.fromkeys(seen, 401)
+    assert good == 200
+
+
+@contextmanager
+def published(*keys):
+    """A loopback server with the issuer's key set."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"keys": list(keys)}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/keys"
+        server.shutdown()
+
+
+async def test_keys_come_from_the_issuers_key_set(folder, listening):
+    jwk = {**jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key(), as_dict=True), "kid": "one"}
+    with published(jwk) as uri:
+        async with listening(folder(f'{AUTH}jwks_uri = "{uri}"\n')) as site:
+            assert (await site.call(token())).json()["result"]["structuredContent"]["tenant"] == "acme"
+            assert (await site.call(token(OTHER_KEY))).status_code == 401
+            stranger = jwt.encode(claims(), KEY, "RS256", headers={"kid": "two"})
+            assert (await site.call(stranger)).status_code == 401
+
+
+async def test_metrics_are_for_admins_where_callers_need_tokens(folder, listening):
+    async with listening(folder(BY_KEY)) as site:
+        assert (await site.get("/metrics")).status_code == 401
+        assert (await site.get("/metrics", authorization=f"Bearer {token()}")).status_code == 403
+        assert (await site.get("/metrics", authorization=f"Bearer {token(roles=['admin'])}")).status_code == 200
