@@ -58,7 +58,7 @@ class Database:
                 await connection.execute(
                     "select set_config('app.tenant_id', $1, true), set_config('statement_timeout', $2, true)",
                     caller.tenant,
-                    str(round(seconds * 1000)),
+                    str(max(1, round(seconds * 1000))),
                 )
                 yield connection
 
@@ -73,7 +73,8 @@ class Database:
         """Whether `name` is ours alone, among all processes on this database, until the block ends."""
         with faults():
             # A connection of its own: the lock lasts as long as the work, and would keep a place in the pool.
-            connection = await asyncpg.connect(self._dsn, server_settings=_SESSION, timeout=_BACKSTOP_SECONDS)
+            with _reaching():
+                connection = await asyncpg.connect(self._dsn, server_settings=_SESSION, timeout=_BACKSTOP_SECONDS)
             try:
                 yield bool(await connection.fetchval("select pg_try_advisory_lock(hashtextextended($1, 0))", name))
             finally:
@@ -98,7 +99,8 @@ class Database:
     @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         try:
-            connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+            with _reaching():
+                connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
         except TimeoutError:
             raise Overloaded("every database connection is busy") from None
         try:
@@ -109,7 +111,7 @@ class Database:
 
 async def connect(dsn: str, pool_size: int = 10) -> Database:
     """A database with its pool open."""
-    with faults():
+    with faults(), _reaching():
         pool = await asyncpg.create_pool(
             dsn,
             min_size=1,
@@ -141,6 +143,9 @@ async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
 
 
 _BUSY = Overloaded("another call holds what this one needs")
+_SHUT_OUT = Unavailable(
+    "the database refuses the application's role or its password", hint="Start the butler again with the right ones."
+)
 _FAULTS: dict[str, Fault] = {
     "40001": _BUSY,
     "40P01": _BUSY,
@@ -150,8 +155,22 @@ _FAULTS: dict[str, Fault] = {
     "53200": Overloaded("the database server is out of memory"),
     "57014": TimedOut("the database took too long"),
     "25P03": TimedOut("the transaction was idle for too long"),
+    "28000": _SHUT_OUT,
+    "28P01": _SHUT_OUT,
+    "3D000": Unavailable("the butler's database is not there", hint="Start the butler again: it makes its database."),
 }
 _GONE = ("08", "57P")
+
+
+@contextlib.contextmanager
+def _reaching() -> Iterator[None]:
+    """An OSError while a connection is made is about the database; a later one may be about any file."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise Unavailable("the database can't be reached") from error
 
 
 @contextlib.contextmanager
@@ -159,7 +178,7 @@ def faults() -> Iterator[None]:
     """Turn what the database or its connection did into a fault; anything else passes as it is."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, TimeoutError) as error:
         fault = fault_of(error)
         if fault is None:
             raise
@@ -187,6 +206,6 @@ def _known(error: BaseException) -> Fault | None:
         return template and type(template)(template.message, hint=template.advice)
     if isinstance(error, TimeoutError):
         return TimedOut("the database took too long")
-    if isinstance(error, (asyncpg.InterfaceError, OSError)):
+    if isinstance(error, (asyncpg.InterfaceError, ConnectionError)):
         return Unavailable("the database can't be reached")
     return None

@@ -29,7 +29,10 @@ from butlers.errors import Unavailable
 SUPERUSER = "postgres"
 _SYSTEM_USER = "embedded_postgres"
 _START_SECONDS = 60
+_PAUSE_SECONDS = 0.1
 _SOCKET_PATH_BYTES = 90
+_SOCKET_LOCK = ".s.PGSQL.5432.lock"
+_STATE_LINE = 7
 _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -79,7 +82,7 @@ def acquire(home: Path) -> Cluster:
             if not (data / "PG_VERSION").exists():
                 _initialise(data)
             sockets = _socket_folder(data)
-            if not _is_running(data):
+            if not _is_ready(data):
                 _start(data, sockets)
     except BaseException:
         using.close()
@@ -104,9 +107,10 @@ def _is_last(using: IO[bytes]) -> bool:
 
 def _initialise(data: Path) -> None:
     """Make the cluster beside its place and move it there whole: a killed initdb leaves no half cluster."""
-    making = data.with_name("data.new")
-    shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(mode=0o700)
+    for abandoned in data.parent.glob("data.new*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    # A name of its own: the initdb of a butler that was killed may still be writing to its folder.
+    making = Path(tempfile.mkdtemp(prefix="data.new.", dir=data.parent))
     _hand_over(making)
     _run(
         "initdb",
@@ -123,7 +127,9 @@ def _initialise(data: Path) -> None:
 
 def _start(data: Path, sockets: Path) -> None:
     """Start the server; one that was killed may need a moment until its last children are gone."""
-    (data / "postmaster.pid").unlink(missing_ok=True)
+    # Files a killed server left: the numbers in them may be another process's by now, which PostgreSQL respects.
+    for stale in (data / "postmaster.pid", sockets / _SOCKET_LOCK):
+        stale.unlink(missing_ok=True)
     settings = {**_SETTINGS, "unix_socket_directories": str(sockets)}
     options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
     arguments = (
@@ -138,16 +144,20 @@ def _start(data: Path, sockets: Path) -> None:
         try:
             _run("pg_ctl", *arguments)
         except Unavailable:
+            if _is_ready(data):
+                return
             if time.monotonic() > give_up or not _leftovers(data):
                 raise
-            time.sleep(0.2)
+            time.sleep(_PAUSE_SECONDS)
         else:
             return
 
 
 def _stop(data: Path) -> None:
-    with contextlib.suppress(Unavailable):
-        _run("pg_ctl", f"--pgdata={data}", "--mode=fast", "--wait", "stop")
+    # pg_ctl signals whatever process the pid file names, so ask first whether that is the server.
+    if _state(data) is not None:
+        with contextlib.suppress(Unavailable):
+            _run("pg_ctl", f"--pgdata={data}", "--mode=fast", "--wait", "stop")
 
 
 def _leftovers(data: Path) -> bool:
@@ -157,16 +167,26 @@ def _leftovers(data: Path) -> bool:
     return False
 
 
-def _is_running(data: Path) -> bool:
-    """Whether the process named in the pid file is this very server: numbers are used again after a restart."""
+def _is_ready(data: Path) -> bool:
+    """Whether the server takes connections, once it is done with starting or stopping if it is at that."""
+    give_up = time.monotonic() + _START_SECONDS
+    while (state := _state(data)) not in {None, "ready"} and time.monotonic() < give_up:
+        time.sleep(_PAUSE_SECONDS)
+    return state == "ready"
+
+
+def _state(data: Path) -> str | None:
+    """What the server says of itself in its pid file; None when no process of that number is this very server."""
     import psutil
 
     try:
-        pid = int((data / "postmaster.pid").read_text().split("\n", 1)[0])
-        command = " ".join(psutil.Process(pid).cmdline())
-    except (OSError, ValueError, psutil.Error):
-        return False
-    return "postgres" in command and str(data) in command
+        lines = (data / "postmaster.pid").read_text().splitlines()
+        program, *arguments = psutil.Process(int(lines[0])).cmdline()
+    except (OSError, ValueError, IndexError, psutil.Error):
+        return None
+    if Path(program).name != "postgres" or str(data) not in arguments:
+        return None
+    return lines[_STATE_LINE].strip() if len(lines) > _STATE_LINE else "starting"
 
 
 def _socket_folder(data: Path) -> Path:
@@ -175,8 +195,11 @@ def _socket_folder(data: Path) -> Path:
         return data
     digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"butlers-{digest}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid not in {os.geteuid(), _server_uid()}:
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    # Others may write where this folder is: a link planted there must not lead us astray.
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), _server_uid()}:
         raise Unavailable(f"{folder} belongs to somebody else", hint="Set BUTLERS_HOME to a shorter path.")
     _hand_over(folder)
     return folder
@@ -194,13 +217,21 @@ def _binaries() -> Path:
 def _run(program: str, *arguments: str) -> None:
     """Run one of the server's programs, as a user of its own when we are root (PostgreSQL refuses root)."""
     binary = _binaries() / program
-    user = _SYSTEM_USER if os.geteuid() == 0 else None
-    if user:
+    if as_root := os.geteuid() == 0:
         _let_reach(binary)
     # A file, not a pipe: the server inherits it and would keep a pipe open for ever.
     with tempfile.TemporaryFile("w+") as output:
         finished = subprocess.run(  # noqa: S603
-            [binary, *arguments], stdout=output, stderr=output, check=False, user=user, cwd="/", timeout=120
+            [binary, *arguments],
+            stdout=output,
+            stderr=output,
+            check=False,
+            cwd="/",
+            timeout=120,
+            user=_SYSTEM_USER if as_root else None,
+            # Root's groups would go along otherwise: more rights than it needs, and fewer where a group has none.
+            group=pwd.getpwuid(_server_uid()).pw_gid if as_root else None,
+            extra_groups=[] if as_root else None,
         )
         output.seek(0)
         said = output.read().strip()
@@ -218,9 +249,21 @@ def _server_uid() -> int:
     try:
         return pwd.getpwnam(_SYSTEM_USER).pw_uid
     except KeyError:
-        making = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SYSTEM_USER]
-        subprocess.run(making, check=True, capture_output=True)  # noqa: S603
+        return _made_system_user()
+
+
+def _made_system_user() -> int:
+    making = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SYSTEM_USER]
+    # Whatever useradd says: another butler may have made the user at this moment.
+    with contextlib.suppress(OSError):
+        subprocess.run(making, check=False, capture_output=True)  # noqa: S603
+    try:
         return pwd.getpwnam(_SYSTEM_USER).pw_uid
+    except KeyError:
+        raise Unavailable(
+            f"PostgreSQL does not run as root, and the user {_SYSTEM_USER} could not be made",
+            hint="Run the butler as another user, or set BUTLERS_DATABASE_URL.",
+        ) from None
 
 
 def _hand_over(folder: Path) -> None:

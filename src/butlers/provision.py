@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
@@ -113,14 +114,17 @@ async def _by_one_url(url: str, butler: str) -> Place:
 
 async def _by_two_urls(url: str, admin_url: str) -> Place:
     """Two URLs: the owner migrates, and makes the application's role where it is missing and may be made."""
-    app = _user(url)
+    with _readable():
+        app = _user(url)
     if app is None:
         raise ConfigurationFault("BUTLERS_DATABASE_URL names no role", hint="Write postgresql://ROLE:PASSWORD@…")
     admin = await connect(admin_url)
     try:
         await _supported(admin)
-        if not await _role_exists(admin, app):
-            await _make_login(admin, app, _password(url))
+        async with admin.transaction():
+            await admin.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", app)
+            if not await _role_exists(admin, app):
+                await _make_login(admin, app, _password(url))
     except asyncpg.InsufficientPrivilegeError:
         raise ConfigurationFault(
             f"the role {app} does not exist and the administrator's role may not make it",
@@ -133,15 +137,39 @@ async def _by_two_urls(url: str, admin_url: str) -> Place:
 
 async def connect(dsn: str) -> PlainConnection:
     """A connection, or a fault that says where it was sought (and no password)."""
+    give_up = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            with _readable():
+                return await asyncpg.connect(
+                    dsn, timeout=_CONNECT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
+                )
+        except asyncpg.CannotConnectNowError as error:
+            # It is starting, or recovering from a crash: a matter of moments.
+            if time.monotonic() > give_up:
+                raise _unreachable(dsn, error) from error
+            await asyncio.sleep(0.2)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise _unreachable(dsn, error) from error
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """An address that makes no sense is refused without repeating it: what is wrong may be the password."""
     try:
-        return await asyncpg.connect(
-            dsn, timeout=_CONNECT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
-        )
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise Unavailable(
-            f"PostgreSQL can't be reached at {without_password(dsn)}: {type(error).__name__}",
-            hint="Is the server running, and are host, database, role and password right? Then start again.",
-        ) from error
+        yield
+    except ValueError:
+        raise ConfigurationFault(
+            "the address of the database can't be read",
+            hint="Write postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE; in it %2F is /, %40 is @ and %23 is #.",
+        ) from None
+
+
+def _unreachable(dsn: str, error: Exception) -> Unavailable:
+    return Unavailable(
+        f"PostgreSQL can't be reached at {without_password(dsn)}: {type(error).__name__}",
+        hint="Is the server running, and are host, database, role and password right? Then start again.",
+    )
 
 
 async def _supported(connection: PlainConnection) -> None:
@@ -277,28 +305,33 @@ async def refuse_unsafe(connection: PlainConnection) -> None:
 def without_password(dsn: str) -> str:
     """The URI as it may stand in a log or an error."""
     parts = urlsplit(dsn)
-    return urlunsplit(parts._replace(netloc=_netloc(parts.hostname, parts.port, _user(dsn), None)))
+    # A password with a bare / ? or # in it ends up beyond the host.
+    if "@" in parts.path + parts.query + parts.fragment:
+        return f"{parts.scheme}://…"
+    return _addressed(dsn, quote(_user(dsn) or "", safe=""), drop={"user", "password", "sslpassword"})
 
 
 def _as_role(url: str, role: str, password: str | None) -> str:
+    """The same address for that role, whether the URL names its own in front of the host or in the query."""
+    secret = f":{quote(password, safe='')}" if password else ""
+    return _addressed(url, quote(role, safe="") + secret, drop={"user", "password"})
+
+
+def _addressed(url: str, who: str, *, drop: set[str]) -> str:
     parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=_netloc(parts.hostname, parts.port, role, password)))
-
-
-def _netloc(host: str | None, port: int | None, user: str | None, password: str | None) -> str:
-    who = quote(user or "", safe="") + (f":{quote(password, safe='')}" if password else "")
-    where = (f"[{host}]" if host and ":" in host else host or "") + (f":{port}" if port else "")
-    return f"{who}@{where}" if who else where
+    where = parts.netloc.rpartition("@")[2]
+    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in drop], safe="/", quote_via=quote)
+    return urlunsplit(parts._replace(netloc=f"{who}@{where}" if who else where, query=query))
 
 
 def _user(url: str) -> str | None:
-    user = urlsplit(url).username
-    return unquote(user) if user else None
+    parts = urlsplit(url)
+    return unquote(parts.username) if parts.username else dict(parse_qsl(parts.query)).get("user")
 
 
 def _password(url: str) -> str | None:
-    password = urlsplit(url).password
-    return unquote(password) if password else None
+    parts = urlsplit(url)
+    return unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")
 
 
 def _quoted(identifier: str) -> str:

@@ -1,0 +1,217 @@
+"""A butler's database on the embedded server: its roles, their rights, and many starts at one moment."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from butlers import app, provision
+from butlers.errors import ConfigurationFault
+from database.stage import configured, connected, environment_of
+from probe import MODULES
+
+
+@pytest.fixture(scope="module")
+async def place(environment, tmp_path_factory):
+    """A new butler's database, migrated; whoever changes it puts it back."""
+    config = configured(tmp_path_factory.mktemp("place"))
+    async with app.opened(config, environment, MODULES) as butler:
+        yield butler.place
+
+
+async def test_a_butler_gets_a_database_and_two_roles_named_after_it(environment, tmp_path):
+    config = configured(tmp_path)
+    name = f"butler_{config.butler.name}"
+    async with app.placed(config, environment) as place:
+        assert (place.app, place.owner) == (f"{name}_app", f"{name}_owner")
+        async with connected(place.dsn) as connection:
+            assert await connection.fetchval("select current_database()") == name
+            assert await connection.fetchval("select current_user") == place.app
+
+
+async def test_neither_role_has_more_power_than_it_needs(place, admin):
+    rows = await admin.fetch(
+        "select rolname, rolcanlogin, rolsuper or rolcreaterole or rolcreatedb or rolbypassrls as mighty"
+        " from pg_roles where rolname = any($1)",
+        [place.app, place.owner],
+    )
+    assert {row["rolname"]: (row["rolcanlogin"], row["mighty"]) for row in rows} == {
+        place.app: (True, False),
+        place.owner: (False, False),
+    }
+    assert not await admin.fetchval("select pg_has_role($1, $2, 'member')", place.app, place.owner)
+
+
+async def test_the_owner_owns_every_table_and_the_application_none(place):
+    async with connected(place.admin_dsn) as connection:
+        owners = await connection.fetch(
+            "select distinct pg_get_userbyid(relowner) as name from pg_class"
+            " where relkind = 'r' and relnamespace = 'public'::regnamespace"
+        )
+    assert [row["name"] for row in owners] == [place.owner]
+
+
+async def test_the_extensions_the_server_has_are_loaded(place):
+    async with connected(place.admin_dsn) as connection:
+        loaded = {row["extname"] for row in await connection.fetch("select extname from pg_extension")}
+    assert {"vector", "pg_trgm", "unaccent"} <= loaded
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "create table mine (n int)",
+        "create schema mine",
+        "create temporary table mine (n int)",
+        "alter table facts no force row level security",
+        "drop table facts",
+        "select * from api_keys",
+        "truncate facts",
+        "create role mine",
+        "copy (select 1) to program 'true'",
+    ],
+)
+async def test_the_application_may_not(place, attempt):
+    async with connected(place.dsn) as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(attempt)
+
+
+async def test_the_application_may_not_become_the_owner(place):
+    async with connected(place.dsn) as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(f'set role "{place.owner}"')
+
+
+async def test_one_butlers_application_can_not_reach_anothers_database(environment, tmp_path):
+    one, other = configured(tmp_path), configured(tmp_path)
+    async with app.placed(one, environment) as first, app.placed(other, environment) as second:
+        intruder = first.cluster.dsn(f"butler_{other.butler.name}", first.app)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="CONNECT"):
+            await asyncpg.connect(intruder)
+        assert urlsplit(first.dsn).path != urlsplit(second.dsn).path
+
+
+async def test_butlers_of_one_name_start_at_the_same_moment_on_one_database(environment, tmp_path):
+    config = configured(tmp_path)
+    together = asyncio.Barrier(4)
+
+    async def start():
+        async with app.opened(config, environment, MODULES) as butler:
+            await together.wait()
+            async with butler.database.transaction(butler.caller()) as tx:
+                await tx.execute("insert into probe_rows values ('default', 'here')")
+            await together.wait()
+            async with butler.database.transaction(butler.caller()) as tx:
+                return await tx.fetchval("select count(*) from probe_rows")
+
+    assert await asyncio.gather(*(start() for _ in range(4))) == [4, 4, 4, 4]
+
+
+async def test_databases_and_roles_of_many_butlers_are_made_at_the_same_moment(environment, tmp_path):
+    configs = [configured(tmp_path) for _ in range(3)] * 2
+    places = await asyncio.gather(*(provision.prepare(config, environment) for config in configs))
+    for place, config in zip(places, configs, strict=True):
+        async with connected(place.dsn) as connection:
+            assert await connection.fetchval("select current_database()") == f"butler_{config.butler.name}"
+        await place.release()
+
+
+async def test_a_second_start_changes_nothing(environment, tmp_path, admin):
+    config = configured(tmp_path)
+    wanted = "select oid, rolname from pg_roles where rolname like $1 order by oid"
+    async with app.opened(config, environment, MODULES):
+        before = await admin.fetch(wanted, f"butler_{config.butler.name}%")
+    async with app.opened(config, environment, MODULES):
+        assert await admin.fetch(wanted, f"butler_{config.butler.name}%") == before
+
+
+async def test_a_start_that_fails_lets_go_of_the_server(own_home, tmp_path):
+    config = configured(tmp_path)
+    place = await provision.prepare(config, environment_of(own_home))
+    async with connected(place.admin_dsn) as connection:
+        await connection.execute(f'alter role "{place.app}" superuser')
+    await place.release()
+    with pytest.raises(ConfigurationFault, match="is a superuser"):
+        async with app.opened(config, environment_of(own_home), MODULES):
+            pass
+    place = await provision.prepare(config, environment_of(own_home))
+    assert place.cluster.release() is True, "nobody else holds it"
+
+
+class Old:
+    """A connection to a server of that age; none can be had here."""
+
+    def __init__(self, major: int) -> None:
+        self.major = major
+
+    def get_server_version(self) -> "Old":
+        return self
+
+
+async def test_a_server_older_than_15_is_refused_and_15_is_not():
+    with pytest.raises(ConfigurationFault, match="PostgreSQL 14 is too old"):
+        await provision._supported(Old(14))
+    await provision._supported(Old(15))
+
+
+async def told(place, statements) -> None:
+    """Have the administrator do this."""
+    async with connected(place.admin_dsn) as connection:
+        for statement in statements:
+            await connection.execute(statement.format(app=place.app, owner=place.owner, other=f"{place.app}_other"))
+
+
+async def test_a_safe_role_is_not_refused(place):
+    await app.checked(place)
+
+
+_NO_OTHER = ['drop role "{other}"']
+
+
+@pytest.mark.parametrize(
+    ("done", "undone", "reason"),
+    [
+        (['alter role "{app}" superuser'], ['alter role "{app}" nosuperuser'], "{app} is a superuser"),
+        (['alter role "{app}" bypassrls'], ['alter role "{app}" nobypassrls'], "{app} bypasses row-level security"),
+        (['create role "{other}" superuser', 'grant "{other}" to "{app}"'], _NO_OTHER, "{app} is a superuser"),
+        (
+            ['create role "{other}" bypassrls', 'grant "{other}" to "{app}"'],
+            _NO_OTHER,
+            "{app} bypasses row-level security",
+        ),
+        (['alter table facts owner to "{app}"'], ['alter table facts owner to "{owner}"'], "{app} owns facts"),
+        (['grant "{owner}" to "{app}"'], ['revoke "{owner}" from "{app}"'], "{app} owns "),
+        (
+            ["alter table facts no force row level security"],
+            ["alter table facts force row level security"],
+            "row-level security is not forced on facts",
+        ),
+        (
+            ["alter table facts disable row level security"],
+            ["alter table facts enable row level security"],
+            "row-level security is not forced on facts",
+        ),
+        (
+            ["create table notes (tenant_id text)"],
+            ["drop table notes"],
+            "row-level security is not forced on notes",
+        ),
+        (
+            ["create table parts (tenant_id text) partition by list (tenant_id)"],
+            ["drop table parts"],
+            "row-level security is not forced on parts",
+        ),
+    ],
+)
+async def test_a_butler_refuses_to_serve_when(place, done, undone, reason):
+    await told(place, done)
+    try:
+        with pytest.raises(ConfigurationFault) as refused:
+            await app.checked(place)
+    finally:
+        await told(place, undone)
+    assert reason.format(app=place.app) in refused.value.message
+    assert refused.value.advice
+    await app.checked(place)
