@@ -1,8 +1,6 @@
 """The composition root: butler.toml in, a running butler out. The only place that wires."""
 
-import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,13 +156,11 @@ async def serve_http(
 
 async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES) -> None:
     """Run the butler over stdin and stdout until the client leaves or a signal comes."""
+    from butlers.host import stdio
+
     config = configuration(folder, modules)
     async with opened(config, environment(), modules) as butler, serving(butler, over_http=False) as server:
-        task = asyncio.ensure_future(server.mcp.run_stdio_async(show_banner=False))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await stdio.serve(server.mcp, grace=config.butler.limits.grace_seconds, idle=server.door.idle)
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,8 @@ from starlette.types import ASGIApp
 
 from butlers.errors import Unavailable
 
+_CUT_SECONDS = 1.0
+
 
 @contextlib.contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
@@ -64,6 +66,24 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # What was cut gives its connections back before the pool is closed.
+        if cut := self._cut():
+            await asyncio.wait(cut, timeout=_CUT_SECONDS)
+
     def told_to_stop(self) -> None:
-        self.force_exit = self.should_exit
+        # Not uvicorn's force_exit, which leaves its tasks to whoever closes the loop.
+        if self.should_exit:
+            self._cut()
         self.should_exit = True
+
+    def _cut(self) -> list[asyncio.Task[None]]:
+        """End what is still under way, and hang up."""
+        tasks = list(self.server_state.tasks)
+        for task in tasks:
+            task.cancel()
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.close()
+        return tasks

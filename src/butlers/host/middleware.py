@@ -41,6 +41,13 @@ class Door(Middleware):
         self._metrics = metrics
         self._known = known
         self._seconds = seconds
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when no call is under way."""
+        await self._idle.wait()
 
     async def on_call_tool(self, context: Call, call_next: CallNext[CallToolRequestParams, ToolResult]) -> ToolResult:
         """Serve one call."""
@@ -48,6 +55,7 @@ class Door(Middleware):
         # Names an agent made up must not become labels: metrics are for ever.
         name = context.message.name if context.message.name in self._known else "unknown"
         outcome, who = "ok", None
+        self._count(+1)
         try:
             who, inside = self._admit(context, request_id)
             return await self._serve(who, tally, inside, call_next)
@@ -59,7 +67,12 @@ class Door(Middleware):
             outcome = fault.code if fault else "internal"
             raise ToolError(str(fault) if fault else _internal(request_id)) from None
         finally:
+            self._count(-1)
             self._record(name, outcome, time.perf_counter() - started, who, request_id, tally)
+
+    def _count(self, change: int) -> None:
+        self._under_way += change
+        (self._idle.clear if self._under_way else self._idle.set)()
 
     def _admit(self, context: Call, request_id: str) -> tuple[Caller, Call]:
         """The caller, inside the tenant it named if it may, and the call without that argument."""

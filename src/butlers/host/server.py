@@ -46,6 +46,7 @@ class Server:
     """One butler's MCP server and what it counts."""
 
     mcp: FastMCP[Any]
+    door: Door
     config: ButlerConfig
     database: Database
     metrics: Metrics
@@ -86,7 +87,7 @@ def build(
     _refuse_namesakes(offers)
     for offer in offers:
         mcp.add_tool(_served(offer))
-    return Server(mcp, config, database, metrics, gauges, guard)
+    return Server(mcp, door, config, database, metrics, gauges, guard)
 
 
 def _refuse_namesakes(offers: Sequence[Offer]) -> None:
