@@ -187,25 +187,32 @@ def faults() -> Iterator[None]:
 
 def fault_of(error: BaseException) -> Fault | None:
     """The fault behind an error, looking through the errors it was raised from: a killed backend hides there."""
+    guess: Fault | None = None
     at: BaseException | None = error
     while at is not None:
-        if isinstance(at, Fault):
-            return at
-        if known := _known(at):
-            return known
+        if fault := at if isinstance(at, Fault) else _stated(at):
+            return fault
+        # The driver's own complaint comes second: what the server said last may stand behind it.
+        guess = guess or _guessed(at)
         at = at.__cause__ or at.__context__
-    return None
+    return guess
 
 
-def _known(error: BaseException) -> Fault | None:
+def _stated(error: BaseException) -> Fault | None:
+    """What the server said, by its SQLSTATE."""
     state = getattr(error, "sqlstate", None)
-    if isinstance(state, str):
-        if state.startswith(_GONE):
-            return Unavailable("the database ended the connection")
-        template = _FAULTS.get(state)
-        return template and type(template)(template.message, hint=template.advice)
+    if not isinstance(state, str):
+        return None
+    if state.startswith(_GONE):
+        return Unavailable("the database ended the connection")
+    template = _FAULTS.get(state)
+    return template and type(template)(template.message, hint=template.advice)
+
+
+def _guessed(error: BaseException) -> Fault | None:
+    """What the driver noticed by itself."""
     if isinstance(error, TimeoutError):
         return TimedOut("the database took too long")
     if isinstance(error, (asyncpg.InterfaceError, ConnectionError)):
-        return Unavailable("the database can't be reached")
+        return Unavailable("the connection to the database was lost")
     return None

@@ -1,6 +1,7 @@
 """What the tests of the database and of faults stand on: homes and butlers of their own, and real processes."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -8,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +20,7 @@ from typing import Any
 
 import asyncpg
 import psutil
+from fastmcp import Client
 
 from butlers import app, embedded
 from butlers.config import Configuration, Environment
@@ -158,6 +162,55 @@ class Process:
         if self.popen.poll() is None:
             self.popen.send_signal(number)
         return self.popen.wait(seconds)
+
+
+WRITING = "select count(*) from pg_stat_activity where datname = current_database() and query like '%pg_sleep($1)%'"
+
+
+@dataclass
+class Served:
+    """A running butler with the probe, and its database as an administrator sees it."""
+
+    process: Process
+    address: str
+    admin_dsn: str
+
+    async def call(self, tool: str, **arguments: Any) -> Any:
+        async with Client(self.address) as client:
+            # Known beforehand, so that the answer can be judged without asking a butler that has stopped by then.
+            await client.list_tools()
+            return await client.call_tool(tool, arguments, raise_on_error=False)
+
+    async def ask(self, question: str) -> Any:
+        async with connected(self.admin_dsn) as connection:
+            return await connection.fetchval(question)
+
+    async def writing(self) -> bool:
+        """Whether a call is inside its transaction now."""
+        return bool(await self.ask(f"{WRITING} and state = 'active' and pid <> pg_backend_pid()"))
+
+    async def rows(self) -> int:
+        return int(await self.ask("select count(*) from probe_rows"))
+
+    async def open_transactions(self) -> int:
+        return int(
+            await self.ask(
+                "select count(*) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null"
+            )
+        )
+
+    async def health(self) -> tuple[int, dict[str, Any]]:
+        return await asyncio.to_thread(_health, self.address.removesuffix("/mcp") + "/health")
+
+
+def _health(address: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 — our own butler
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, json.load(refused)
 
 
 @dataclass

@@ -1,0 +1,320 @@
+"""The pool and the tenant transaction: what every connection is set to, and how each trouble is told."""
+
+import asyncio
+import signal
+import time
+from datetime import UTC, datetime
+
+import asyncpg
+import numpy as np
+import pytest
+
+from butlers import app, db
+from butlers.caller import Caller
+from butlers.errors import InvalidInput, Overloaded, TimedOut, Unavailable
+from database.stage import configured, connected, eventually
+from probe import MODULES
+
+
+@pytest.fixture(scope="module")
+async def butler(environment, tmp_path_factory):
+    """A butler with three connections at most."""
+    config = configured(tmp_path_factory.mktemp("butler"), "[butler.database]\npool_size = 3")
+    async with app.opened(config, environment, MODULES) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def database(butler):
+    return butler.database
+
+
+@pytest.fixture(scope="module")
+def caller(butler):
+    return butler.caller("anna")
+
+
+@pytest.fixture
+async def single(butler):
+    """A pool of one connection, new to everything."""
+    database = await db.connect(butler.place.dsn, pool_size=1)
+    yield database
+    await database.close()
+
+
+@pytest.mark.parametrize("tenant", ["", " ", "a b", "-a", "a" * 129, "a'b", "a\x00", "ä", None, 7, b"a"])
+def test_a_caller_without_a_proper_tenant_can_not_be_constructed(tenant):
+    with pytest.raises(InvalidInput):
+        Caller(tenant=tenant, butler="b")
+
+
+def test_a_caller_can_not_be_constructed_without_saying_the_tenant():
+    with pytest.raises(TypeError):
+        Caller(butler="b")
+
+
+READS = ["select * from facts", "select count(*) from job_runs", "select text from probe_rows"]
+WRITES = [
+    "insert into probe_rows values ('anna', 'x')",
+    "insert into probe_rows values ('', 'x')",
+    "update probe_rows set text = 'x'",
+    "delete from probe_rows",
+]
+
+
+async def refused(database, statement) -> None:
+    with pytest.raises(asyncpg.InsufficientPrivilegeError, match="tenant context is not set"):
+        await database.lookup(statement)
+
+
+@pytest.mark.parametrize("statement", READS + WRITES)
+async def test_row_28_without_a_tenant_nothing_is_read_or_written(single, caller, butler, statement):
+    """On a new connection, on one that served a tenant, and on one whose transaction failed."""
+    await written(butler.database, caller, "hers")
+    await refused(single, statement)
+    async with single.transaction(caller) as tx:
+        assert await tx.fetchval("select count(*) from probe_rows") > 0
+    await refused(single, statement)
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await failing(single, caller)
+    await refused(single, statement)
+    async with connected(butler.place.admin_dsn) as connection:
+        assert await connection.fetchval("select count(*) from probe_rows where tenant_id <> 'anna'") == 0
+        assert await connection.fetchval("select count(*) from probe_rows where text <> 'hers'") == 0
+
+
+async def failing(database, caller) -> None:
+    async with database.transaction(caller) as tx:
+        await tx.execute("select 1 / 0")
+
+
+async def written(database, caller, text) -> None:
+    async with database.transaction(caller) as tx:
+        await tx.execute("insert into probe_rows values ($1, $2)", caller.tenant, text)
+
+
+async def test_a_tenant_sees_its_own_rows_alone_even_without_a_filter(single, butler):
+    one, other = butler.caller("one"), butler.caller("other")
+    await written(single, one, "one's")
+    async with single.transaction(other) as tx:
+        assert await tx.fetch("select * from probe_rows") == []
+        assert await tx.execute("delete from probe_rows") == "DELETE 0"
+    async with single.transaction(other) as tx:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await tx.execute("insert into probe_rows values ('one', 'smuggled')")
+    async with single.transaction(one) as tx:
+        assert [row["text"] for row in await tx.fetch("select * from probe_rows")] == ["one's"]
+        await tx.execute("delete from probe_rows")
+
+
+async def test_every_connection_of_the_pool_is_set_up_the_same(database, caller):
+    together = asyncio.Barrier(3)
+
+    async def settings() -> tuple[str, ...]:
+        async with database.transaction(caller) as tx:
+            await together.wait()
+            names = (
+                "plan_cache_mode",
+                "search_path",
+                "lock_timeout",
+                "idle_in_transaction_session_timeout",
+                "timezone",
+            )
+            pid = await tx.fetchval("select pg_backend_pid()")
+            return pid, *[await tx.fetchval("select current_setting($1)", name) for name in names]
+
+    found = await asyncio.gather(settings(), settings(), settings())
+    assert len({pid for pid, *_ in found}) == 3
+    assert {tuple(rest) for _, *rest in found} == {("force_custom_plan", "public, pg_catalog", "2s", "10s", "UTC")}
+
+
+async def test_settings_hold_on_a_connection_that_is_used_again(single, caller):
+    async with single.transaction(caller, seconds=1) as tx:
+        await tx.execute("set local search_path = pg_temp")
+        await tx.execute("set local plan_cache_mode = auto")
+    for name, value in {
+        "search_path": "public, pg_catalog",
+        "plan_cache_mode": "force_custom_plan",
+        "statement_timeout": "30s",
+    }.items():
+        row = await single.lookup("select current_setting($1) as value", name)
+        assert row is not None
+        assert row["value"] == value
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1, 2.5, None, True, "ü \U0001f600"]}, [], "text", 7, None, {"quote": "\"'\\"}], ids=repr
+)
+@pytest.mark.parametrize("kind", ["json", "jsonb"])
+async def test_json_comes_back_as_it_went_in(database, caller, kind, value):
+    async with database.transaction(caller) as tx:
+        assert await tx.fetchval(f"select $1::{kind}", value) == value
+
+
+async def test_vectors_come_back_as_they_went_in(database, caller):
+    vector = np.linspace(-1, 1, 384, dtype=np.float32)
+    async with database.transaction(caller) as tx:
+        back = await tx.fetchval("select $1::vector", vector)
+        assert await tx.fetchval("select $1::vector <-> $2::vector", vector, back) == 0
+    assert np.array_equal(back.to_numpy(), vector)
+
+
+async def test_times_come_back_in_utc(database, caller):
+    moment = datetime(2026, 7, 28, 12, 30, tzinfo=UTC)
+    async with database.transaction(caller) as tx:
+        assert (await tx.fetchval("select $1::timestamptz", moment)).isoformat() == moment.isoformat()
+
+
+async def slow(database, caller, seconds: float) -> None:
+    async with database.transaction(caller, seconds=seconds) as tx:
+        await tx.execute("select pg_sleep(20)")
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.0001])
+async def test_row_10_a_statement_over_its_time_is_a_timeout_and_its_connection_usable(single, caller, seconds):
+    started = time.monotonic()
+    with pytest.raises(TimedOut, match="took too long") as late:
+        await slow(single, caller, seconds)
+    assert time.monotonic() - started < 2
+    assert late.value.advice
+    pid = await single.lookup("select pg_backend_pid() as pid")
+    with pytest.raises(TimedOut):
+        await slow(single, caller, seconds)
+    assert await single.lookup("select pg_backend_pid() as pid") == pid
+
+
+async def test_row_09_a_pool_without_a_free_connection_is_overloaded_within_about_two_seconds(database, caller):
+    let_go = asyncio.Event()
+
+    async def hold() -> None:
+        async with database.transaction(caller):
+            await let_go.wait()
+
+    holding = [asyncio.create_task(hold()) for _ in range(3)]
+    await eventually(
+        lambda: asyncio.sleep(0, database.usage().idle == 0 and database.usage().size == 3), "a full pool"
+    )
+    started = time.monotonic()
+    with pytest.raises(Overloaded, match="every database connection is busy"):
+        await database.ping()
+    assert 1.5 < time.monotonic() - started < 4
+    let_go.set()
+    await asyncio.gather(*holding)
+    await database.ping()
+
+
+async def test_a_lock_somebody_else_holds_is_overloaded(database, caller):
+    async with database.transaction(caller) as first:
+        await first.execute("select pg_advisory_xact_lock(42)")
+        with pytest.raises(Overloaded, match="another call holds"):
+            async with database.transaction(caller) as second:
+                await second.execute("select pg_advisory_xact_lock(42)")
+
+
+async def test_row_06_a_connection_ended_in_mid_transaction_is_unavailable_and_the_next_call_works(
+    database, caller, admin
+):
+    async def cut_off() -> None:
+        async with database.transaction(caller) as tx:
+            await tx.execute("insert into probe_rows values ($1, 'lost')", caller.tenant)
+            await admin.execute("select pg_terminate_backend($1)", await tx.fetchval("select pg_backend_pid()"))
+            await tx.execute("select pg_sleep(5)")
+
+    with pytest.raises(Unavailable, match="ended the connection|connection to the database was lost") as ended:
+        await cut_off()
+    assert "Retry" in ended.value.advice
+    async with database.transaction(caller) as tx:
+        assert await tx.fetchval("select count(*) from probe_rows where text = 'lost'") == 0
+
+
+async def test_row_06_every_idle_connection_ended_is_not_noticed_by_the_next_call(butler, database, caller, admin):
+    await database.ping()
+    await admin.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1 and application_name = 'butlers'",
+        butler.place.app,
+    )
+    await asyncio.sleep(0.1)
+    await database.ping()
+
+
+async def test_a_cancelled_call_gives_its_connection_back_and_leaves_nothing(single, caller):
+    working = asyncio.Event()
+
+    async def call() -> None:
+        async with single.transaction(caller) as tx:
+            await tx.execute("insert into probe_rows values ($1, 'cancelled')", caller.tenant)
+            working.set()
+            await tx.execute("select pg_sleep(20)")
+
+    task = asyncio.create_task(call())
+    await working.wait()
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with single.transaction(caller) as tx:
+        assert await tx.fetchval("select count(*) from probe_rows where text = 'cancelled'") == 0
+
+
+async def test_a_file_that_is_missing_is_not_blamed_on_the_database(database, caller):
+    with pytest.raises(FileNotFoundError):
+        async with database.transaction(caller):
+            raise FileNotFoundError("model.onnx")
+    assert db.fault_of(FileNotFoundError("model.onnx")) is None
+
+
+async def test_a_database_that_is_not_there_is_unavailable():
+    with pytest.raises(Unavailable, match="can't be reached"):
+        await db.connect("postgresql://nobody@/none?host=/nowhere")
+    with pytest.raises(Unavailable, match="can't be reached"):
+        async with db.Database(None, "postgresql://nobody@/none?host=/nowhere").exclusive("job"):
+            pass
+
+
+async def test_closing_does_not_wait_for_ever(butler, caller):
+    database = await db.connect(butler.place.dsn, pool_size=1)
+    task = asyncio.create_task(slow(database, caller, 20))
+    await eventually(lambda: asyncio.sleep(0, database.usage().idle == 0), "the call to be under way")
+    started = time.monotonic()
+    await database.close(seconds=0.3)
+    assert time.monotonic() - started < 3
+    with pytest.raises(Unavailable):
+        await task
+
+
+async def test_what_is_exclusive_excludes_across_databases_objects_until_the_block_ends(butler):
+    one, other = [await db.connect(butler.place.dsn, pool_size=1) for _ in range(2)]
+    async with one.exclusive("job") as first, other.exclusive("job") as second, other.exclusive("other job") as third:
+        assert (first, second, third) == (True, False, True)
+        assert one.usage().idle == 1, "the work under the lock has the pool to itself"
+    async with other.exclusive("job") as again:
+        assert again
+    for database in (one, other):
+        await database.close()
+
+
+_HOLDER = """
+import asyncio, sys
+from butlers import db
+
+async def hold():
+    database = await db.connect(sys.argv[1], pool_size=1)
+    async with database.exclusive("held") as ours:
+        print("ours:", ours, flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(hold())
+"""
+
+
+async def test_what_is_exclusive_is_let_go_when_its_holder_is_killed(butler, database, processes):
+    holder = processes.python("-c", _HOLDER, butler.place.dsn)
+    assert await asyncio.to_thread(holder.line, "ours: ") == "True"
+
+    async def free() -> bool:
+        async with database.exclusive("held") as ours:
+            return bool(ours)
+
+    assert not await free()
+    holder.end(signal.SIGKILL)
+    await eventually(free, "the lock to be let go", seconds=5)
