@@ -98,7 +98,7 @@ class Module(Protocol):
         """Take configuration and database; raise to stop the butler from starting."""
 
     async def on_shutdown(self) -> None:
-        """Let go of everything; called also when a later module failed to start."""
+        """Let go of everything; called also when this module, or a later one, failed to start."""
 
     def tools(self) -> Sequence[Tool]:
         """The tools its configuration turns on."""

@@ -278,3 +278,4 @@ def logging_as(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[str, str
     yield logs.configure
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.getLogger("butlers").setLevel(logging.NOTSET)

@@ -71,9 +71,10 @@ async def test_a_fault_is_code_message_and_hint(folder, running):
 async def test_an_unexpected_error_is_internal_and_its_reference_stands_in_the_log(folder, running, caplog):
     async with running(folder()) as server, Client(server.mcp) as client:
         answer = await said(client, "probe_fail", how="whisper")
-    reference = re.fullmatch(r"internal: something went wrong .* reference (\S+)\.", answer)[1]
+    match = re.fullmatch(r"internal: something went wrong .* reference (\S+)\.", answer)
+    assert match
     logged = next(record for record in caplog.records if record.getMessage() == "internal")
-    assert logged.request_id == reference
+    assert logged.request_id == match[1]
     assert logged.exc_info[1] is not None
 
 

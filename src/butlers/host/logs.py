@@ -12,12 +12,9 @@ _QUIET = {
     "fastmcp": logging.ERROR,
     "fastmcp.server.server": logging.CRITICAL,
     "mcp": logging.ERROR,
-    "uvicorn": logging.WARNING,
     "uvicorn.access": logging.CRITICAL,
     "uvicorn.error": logging.ERROR,
-    "httpx": logging.WARNING,
     "asyncio": logging.CRITICAL,
-    "alembic": logging.WARNING,
     "sqlalchemy": logging.ERROR,
 }
 _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -27,12 +24,18 @@ def configure(level: str, form: str) -> None:
     """Send every log line to stderr in the form asked for (`console` or `json`)."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # Others are heard from their warnings on: what they say below that may quote anything.
+    logging.basicConfig(level=max(logging.WARNING, _number(level)), handlers=[handler], force=True)
+    logging.getLogger("butlers").setLevel(_number(level))
     for name, least in _QUIET.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(least)
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -50,6 +50,7 @@ async def _started(
         _needs_met(kind, before)
         await module.on_startup(config, database, butler)
     except Exception as error:
+        await _stopped(module)
         if not config.optional:
             reason = error.message if isinstance(error, Fault) else type(error).__name__
             raise Unavailable(
@@ -57,7 +58,6 @@ async def _started(
                 hint=f"Mend it, or set modules.{kind.name}.optional = true to run without it.",
             ) from error
         log.warning("module left out", extra={"part": kind.name}, exc_info=error)
-        await _stopped(module)
         return None
     return module
 

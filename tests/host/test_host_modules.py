@@ -1,0 +1,157 @@
+"""Modules: in which order they start and stop, and what one that fails does to the butler."""
+
+from typing import Any
+
+import pytest
+from fastmcp import Client
+
+from butlers.errors import ConfigurationFault, Unavailable
+from butlers.host import modules
+from probe import ProbeConfig, ProbeModule
+
+STEPS: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def steps():
+    STEPS.clear()
+    return STEPS
+
+
+def kind(title, *needs, fails=False, stumbles=False):
+    """A module that notes when it starts and stops."""
+
+    class Made(ProbeModule):
+        name = title
+        dependencies = needs
+        branch = None
+
+        async def on_startup(self, config, database, butler):
+            STEPS.append(f"start {title}")
+            if fails:
+                raise Unavailable("it is raining") if fails is True else fails
+            await super().on_startup(config, database, butler)
+
+        async def on_shutdown(self):
+            STEPS.append(f"stop {title}")
+            if stumbles:
+                raise RuntimeError("stumbled")
+
+        def tools(self):
+            return ()
+
+        def jobs(self):
+            return ()
+
+        async def gauges(self):
+            return {}
+
+    return Made
+
+
+def configured(*names, **options):
+    return {name: ProbeConfig(enabled=True, **options.get(name, {})) for name in names}
+
+
+def order(*kinds, config=None):
+    available = {each.name: each for each in kinds}
+    return [each.name for each in modules.in_order(available, config or configured(*available))]
+
+
+def test_each_module_comes_after_those_it_needs():
+    assert order(kind("c", "b", "a"), kind("b", "a"), kind("a")) == ["a", "b", "c"]
+
+
+def test_a_module_that_is_not_enabled_is_left_out():
+    config = {**configured("a"), "b": ProbeConfig()}
+    assert order(kind("a"), kind("b"), config=config) == ["a"]
+
+
+def test_a_module_whose_need_is_not_enabled_is_refused():
+    with pytest.raises(ConfigurationFault, match=r"modules\.b needs modules\.a\. Set modules\.a\.enabled = true"):
+        order(kind("a"), kind("b", "a"), config=configured("b"))
+
+
+def test_modules_that_need_one_another_are_refused():
+    with pytest.raises(ConfigurationFault, match=r"in a circle: (a → b → a|b → a → b)"):
+        order(kind("a", "b"), kind("b", "a"))
+
+
+async def start(*kinds, **options):
+    database: Any = None  # these modules ask nothing of it
+    return await modules.start(list(kinds), configured(*(each.name for each in kinds), **options), database, "test")
+
+
+async def test_modules_stop_in_the_opposite_order_whatever_one_of_them_does():
+    started = await start(kind("a"), kind("b", stumbles=True), kind("c"))
+    await modules.stop(started)
+    assert STEPS == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
+
+
+async def test_one_that_fails_stops_those_before_it_and_says_why():
+    with pytest.raises(Unavailable, match=r"the module c did not start: it is raining\. Mend it"):
+        await start(kind("a"), kind("b"), kind("c", fails=True), kind("d"))
+    assert STEPS == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
+
+
+async def test_one_that_fails_lets_go_of_what_it_had_taken():
+    with pytest.raises(Unavailable):
+        await start(kind("a", fails=True))
+    assert STEPS == ["start a", "stop a"]
+
+
+async def test_an_error_nobody_foresaw_is_named_by_its_kind_alone():
+    with pytest.raises(Unavailable, match="the module a did not start: ValueError") as caught:
+        await start(kind("a", fails=ValueError("a secret")))
+    assert "secret" not in str(caught.value)
+
+
+async def test_an_optional_one_that_fails_is_left_out(caplog):
+    started = await start(kind("a"), kind("b", fails=True), kind("c"), b={"optional": True})
+    assert [each.name for each in started] == ["a", "c"]
+    assert STEPS == ["start a", "start b", "stop b", "start c"]
+    assert caplog.records[-1].part == "b"
+
+
+async def test_one_that_needs_a_module_that_was_left_out_does_not_start():
+    with pytest.raises(Unavailable, match="the module b did not start: it needs a, which did not start"):
+        await start(kind("a", fails=True), kind("b", "a"), a={"optional": True})
+
+
+async def test_both_may_be_optional():
+    both = {"a": {"optional": True}, "b": {"optional": True}}
+    assert await start(kind("a", fails=True), kind("b", "a"), **both) == []
+    assert "start b" not in STEPS
+
+
+async def test_a_running_butler_starts_and_stops_its_modules(folder, running):
+    place = folder(probe=False, memory=False)
+    with (place / "butler.toml").open("a") as file:
+        file.write("[modules.b]\nenabled = true\n[modules.a]\nenabled = true\n")
+    async with running(place, modules=(kind("b", "a"), kind("a"))):
+        assert STEPS == ["start a", "start b"]
+    assert STEPS == ["start a", "start b", "stop b", "stop a"]
+
+
+def test_a_module_that_fails_ends_the_start_with_its_reason(folder, process):
+    butler = process(folder(probing="fail = true"))
+    assert butler.popen.wait(30) == 1
+    assert "the module probe did not start: RuntimeError" in butler.log.read_text()
+    assert "ready:" not in butler.log.read_text()
+
+
+async def test_an_optional_module_that_fails_leaves_the_butler_running(folder, running):
+    place = folder(probing="fail = true\noptional = true")
+    async with running(place) as server, Client(server.mcp) as client:
+        assert "probe_whoami" not in {each.name for each in await client.list_tools()}
+
+
+@pytest.mark.parametrize("table", ["", "[modules.memory]\nenabled = false\n"], ids=["absent", "disabled"])
+async def test_without_memory_the_butler_runs_and_its_tables_are_not_made(folder, running, table, cluster):
+    place = folder(memory=False, fresh=True)
+    with (place / "butler.toml").open("a") as file:
+        file.write(table)
+    async with running(place) as server, Client(server.mcp) as client:
+        assert not (await client.call_tool("probe_write", {"text": "a"})).is_error
+        tables = await server.database.lookup("select to_regclass('facts') as facts, to_regclass('job_runs') as runs")
+    assert (tables["facts"], tables["runs"]) == (None, "job_runs")
