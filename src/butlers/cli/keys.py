@@ -68,7 +68,9 @@ async def list_keys(folder: Folder = HERE, as_json: AsJson = False) -> None:
 
 @app.command()
 @command
-async def revoke(folder: Folder, key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+async def revoke(
+    folder: Folder, key_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False
+) -> None:
     """End a key now; the next call with it is refused.
 
     Example: `butlers key revoke . 3f2a8c1e-…`
@@ -84,6 +86,9 @@ async def revoke(folder: Folder, key_id: Annotated[str, typer.Argument(metavar="
     config = composition.configuration(folder)
     async with composition.ready(config, environment()) as place, place.as_owner() as owner:
         await keys.revoke(owner, wanted)
+    if as_json:
+        show([{"revoked": wanted}], (), as_json=True)
+        return
     typer.echo(f"revoked {wanted}")
 
 

@@ -13,6 +13,7 @@ from butlers.cli.output import HERE, AsJson, Folder, command, show
 async def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make or fill.")],
     name: Annotated[str | None, typer.Option(help="The butler's name; the folder's by default.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write butler.toml and CLAUDE.md for a new butler with memory on.
 
@@ -20,7 +21,11 @@ async def init(
     """
     from butlers import scaffold
 
-    for path in scaffold.write(folder, name):
+    written = scaffold.write(folder, name)
+    if as_json:
+        show([{"wrote": path} for path in written], (), as_json=True)
+        return
+    for path in written:
         typer.echo(f"wrote {path}")
     typer.echo(f"Next: butlers run {folder}")
 

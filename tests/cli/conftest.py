@@ -1,0 +1,52 @@
+"""The real program, run as people run it."""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Result = subprocess.CompletedProcess[str]
+Program = Callable[..., Result]
+
+
+@pytest.fixture
+def butlers(home: Path, cluster: object) -> Program:
+    """Runs `butlers …` to its end."""
+
+    def run(*arguments: object, cwd: Path | None = None, **variables: str) -> Result:
+        return subprocess.run(
+            [sys.executable, "-m", "butlers.cli", *map(str, arguments)],
+            env={**os.environ, "BUTLERS_HOME": str(home), "COLUMNS": "200", **variables},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def place(tmp_path: Path, worker: str) -> Path:
+    """The folder of a butler whose database the tests of this worker share."""
+    return written(tmp_path, f"cli_{worker}")
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    """The folder of a butler that has no database yet."""
+    return written(tmp_path, f"t{uuid.uuid4().hex[:12]}")
+
+
+def written(parent: Path, name: str, extra: str = "") -> Path:
+    folder = parent / name
+    folder.mkdir()
+    (folder / "butler.toml").write_text(
+        f'[butler]\nname = "{name}"\nport = 0\n{extra}\n[modules.memory]\nenabled = true\n'
+    )
+    return folder

@@ -1,0 +1,69 @@
+"""Every command has help with an example, and says so when it is used wrongly."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from butlers.cli import app
+
+ROOT = typer.main.get_command(app)
+
+
+def every(command, path=()):
+    """All commands, groups included, with the words that reach them."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from every(inner, (*path, name))
+
+
+COMMANDS = dict(every(ROOT))
+LEAVES = {path: command for path, command in COMMANDS.items() if not hasattr(command, "commands")}
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_help_has_an_example_of_the_command_itself(path):
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    example = shown.output.split("Example:", 1)[1]
+    assert f"butlers {' '.join(path)}" in example or (path == ("dsn",) and "butlers dsn" in example)
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_the_folder_comes_first_and_may_be_left_out_where_nothing_follows(path):
+    words = [each for each in LEAVES[path].params if each.param_type_name == "argument"]
+    assert words[0].name == "folder"
+    required = [option for option in LEAVES[path].params if option.param_type_name == "option" and option.required]
+    alone = len(words) == 1 and not required and path != ("init",)
+    assert words[0].required is not alone
+
+
+@pytest.mark.parametrize("path", [path for path in LEAVES if path != ("run",)], ids=" ".join)
+def test_what_prints_results_prints_json_too(path):
+    assert "--json" in {option for each in LEAVES[path].params for option in each.opts}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["run", ".", "--colour"],
+        ["run", ".", "--port", "many"],
+        ["run", ".", "--port", "70000"],
+        ["init"],
+        ["key", "create", "."],
+        ["key", "revoke", "."],
+        ["dsn", "a", "b"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_2(butlers, words):
+    refused = butlers(*words)
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "Usage:" in refused.stderr
+
+
+def test_without_a_word_it_lists_the_commands(butlers):
+    shown = butlers()
+    for path in LEAVES:
+        assert path[0] in shown.stdout + shown.stderr
