@@ -112,14 +112,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def wait_until(true: Callable[[], object], what: str, seconds: float = 15) -> None:
+def wait_until(true: Callable[[], object], what: str, seconds: float = 30) -> None:
     give_up = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < give_up, f"waited in vain for {what}"
         time.sleep(0.02)
 
 
-async def eventually(true: Callable[[], Any], what: str, seconds: float = 15) -> None:
+async def eventually(true: Callable[[], Any], what: str, seconds: float = 30) -> None:
     """The same for conditions that have to be asked for."""
     give_up = time.monotonic() + seconds
     while not await true():

@@ -220,7 +220,7 @@ async def test_row_06_a_connection_ended_in_mid_transaction_is_unavailable_and_t
             await admin.execute("select pg_terminate_backend($1)", await tx.fetchval("select pg_backend_pid()"))
             await tx.execute("select pg_sleep(5)")
 
-    with pytest.raises(Unavailable, match="ended the connection|connection to the database was lost") as ended:
+    with pytest.raises(Unavailable, match=r"ended the connection|connection to the database was lost") as ended:
         await cut_off()
     assert "Retry" in ended.value.advice
     async with database.transaction(caller) as tx:

@@ -1,0 +1,108 @@
+"""What a call over HTTP sees when its client, its connection or the whole server dies (rows 4, 6, 7, 9, 10)."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from butlers import embedded
+from database.stage import Processes, Served, eventually, kill_postmaster, new_name, write_folder
+
+
+@pytest.fixture(scope="module")
+def served(home: Path, cluster: embedded.Cluster, tmp_path_factory) -> Iterator[Served]:
+    """A butler with a single connection, so that one which is not given back is missed."""
+    place, name = tmp_path_factory.mktemp("served"), new_name()
+    processes = Processes(place)
+    process = processes.butler(write_folder(place, "[butler.database]\npool_size = 1", name=name), home, probe=True)
+    yield Served(process, process.ready(), cluster.dsn(f"butler_{name}"))
+    processes.end()
+
+
+@pytest.fixture
+async def before(served: Served) -> int:
+    """How many rows there were."""
+    return await served.rows()
+
+
+_CLIENT = """
+import asyncio, sys
+from fastmcp import Client
+
+async def call():
+    async with Client(sys.argv[1]) as client:
+        await client.call_tool("probe_write", {"text": "half", "seconds": 3})
+
+asyncio.run(call())
+"""
+
+
+async def test_row_04_a_client_killed_in_mid_call_leaves_all_or_nothing_and_no_open_transaction(
+    served, before, processes
+):
+    client = processes.python("-c", _CLIENT, served.address)
+    await eventually(served.writing, "the client's call to be under way")
+    client.end(signal.SIGKILL)
+
+    async def over() -> bool:
+        return await served.open_transactions() == 0
+
+    await eventually(over, "the transaction to be gone", seconds=10)
+    after = await served.rows()
+    assert after in {before, before + 1}
+    answer = await served.call("probe_write", text="whole")
+    assert answer.structured_content == {"rows": after + 1}
+
+
+async def test_row_06_a_connection_ended_in_mid_call_is_unavailable_and_the_next_call_works(served, before):
+    call = asyncio.create_task(served.call("probe_write", text="half", seconds=20))
+    await eventually(served.writing, "the call to be under way")
+    await served.ask(
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity"
+        " where datname = current_database() and pid <> pg_backend_pid() and state = 'active'"
+    )
+    answer = await call
+    assert answer.is_error
+    assert answer.content[0].text == "unavailable: the database ended the connection. Retry in a few seconds."
+    assert (await served.call("probe_write", text="whole")).structured_content == {"rows": before + 1}
+
+
+async def test_rows_09_and_10_a_full_pool_is_overloaded_and_a_slow_query_a_timeout(served, before):
+    late = await served.call("probe_fail", how="slow query")
+    assert late.content[0].text.startswith("timeout: the database took too long.")
+    holding = asyncio.create_task(served.call("probe_write", text="first", seconds=3.5))
+    await eventually(served.writing, "the pool's only connection to be taken")
+    refused = await served.call("probe_write", text="second")
+    assert refused.content[0].text.startswith("overloaded: every database connection is busy.")
+    assert (await holding).structured_content == {"rows": before + 1}
+    assert (await served.call("probe_write", text="third")).structured_content == {"rows": before + 2}
+
+
+async def test_rows_07_and_08_a_server_that_crashes_is_told_of_and_its_return_needs_no_restart(
+    own_home, tmp_path, processes
+):
+    name = new_name()
+    process = processes.butler(write_folder(tmp_path, name=name), own_home, probe=True)
+    address = process.ready()
+    cluster = embedded.acquire(own_home)
+    served = Served(process, address, cluster.dsn(f"butler_{name}"))
+    assert (await served.call("probe_write", text="kept")).structured_content == {"rows": 1}
+    in_flight = asyncio.create_task(served.call("probe_write", text="half", seconds=20))
+    await eventually(served.writing, "a call to be under way")
+
+    kill_postmaster(own_home)
+    assert (await in_flight).content[0].text.startswith("unavailable: ")
+    status, said = await served.health()
+    assert (status, said["status"]) == (503, "unavailable")
+    assert "database" in said["reason"]
+    down = await served.call("probe_write", text="down")
+    assert down.content[0].text == "unavailable: the database can't be reached. Retry in a few seconds."
+
+    again = embedded.acquire(own_home)
+    assert (await served.call("probe_write", text="again")).structured_content == {"rows": 2}
+    assert await served.health() == (200, {"status": "ready", "butler": name})
+    assert process.popen.poll() is None
+    again.release()
+    cluster.release()
