@@ -69,7 +69,9 @@ async def list_keys(folder: Folder = HERE, as_json: AsJson = False) -> None:
 @app.command()
 @command
 async def revoke(
-    folder: Folder, key_id: Annotated[str, typer.Argument(metavar="ID")], as_json: AsJson = False
+    folder: Folder,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id; `butlers key list` shows it.")],
+    as_json: AsJson = False,
 ) -> None:
     """End a key now; the next call with it is refused.
 

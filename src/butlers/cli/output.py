@@ -17,7 +17,7 @@ P = ParamSpec("P")
 HERE = Path()
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The butler's folder.", show_default=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
