@@ -31,7 +31,7 @@ def run_until_ready(home, *arguments, cwd=None, prefix=(), **variables):
     )
     lines = []
     try:
-        for line in running.stderr:
+        for line in running.stderr or ():
             lines.append(line.rstrip("\n"))
             if line.startswith("ready: "):
                 break

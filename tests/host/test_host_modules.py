@@ -1,5 +1,7 @@
 """Modules: in which order they start and stop, and what one that fails does to the butler."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -133,11 +135,34 @@ async def test_a_running_butler_starts_and_stops_its_modules(folder, running):
     assert STEPS == ["start a", "start b", "stop b", "stop a"]
 
 
-def test_a_module_that_fails_ends_the_start_with_its_reason(folder, process):
-    butler = process(folder(probing="fail = true"))
-    assert butler.popen.wait(30) == 1
-    assert "the module probe did not start: RuntimeError" in butler.log.read_text()
-    assert "ready:" not in butler.log.read_text()
+PROGRAM = """
+from pathlib import Path
+import typer
+from probe import MODULES
+from butlers import app
+from butlers.cli.output import command
+
+@command
+async def run(folder: Path) -> None:
+    await app.serve_http(folder, 0, modules=MODULES)
+
+typer.run(run)
+"""
+
+
+def test_a_module_that_fails_ends_the_start_with_its_reason_in_one_line(folder, variables):
+    place = str(folder(probing="fail = true"))
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, place], env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    said = [line for line in ended.stderr.splitlines() if line.startswith("butlers: ")]
+    assert said == [
+        "butlers: the module probe did not start: RuntimeError. "  # noqa: ISC004
+        "Mend it, or set modules.probe.optional = true to run without it."
+    ]
+    assert "Traceback" not in ended.stderr
+    assert "told to fail" not in ended.stderr
 
 
 async def test_an_optional_module_that_fails_leaves_the_butler_running(folder, running):

@@ -87,7 +87,7 @@ def test_a_signal_ends_it_cleanly_although_the_client_is_still_there(folder, pro
     begun(butler)
     started = time.monotonic()
     assert butler.end(number, 15) == 0
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 10
     assert "Traceback" not in butler.log.read_text()
 
 
@@ -110,7 +110,7 @@ def test_a_second_signal_does_not_wait_for_the_call(folder, process):
     time.sleep(0.3)
     assert butler.popen.poll() is None
     butler.end(seconds=15)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("era", ERAS)

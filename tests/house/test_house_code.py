@@ -9,7 +9,7 @@ import pytest
 from .files import ROOT, SOURCE, texts
 
 LONGEST_FILE, LONGEST_FUNCTION = 600, 80
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def trees(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
@@ -43,7 +43,7 @@ def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
         yield f"{path}"
     revision = "migrations" in path.parts
     for node in tree.body:
-        if isinstance(node, (*Function.__args__, ast.ClassDef)) and not node.name.startswith("_"):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
             if not ast.get_docstring(node) and not (revision and node.name in {"upgrade", "downgrade"}):
                 yield f"{path}:{node.lineno} {node.name}"
             if isinstance(node, ast.ClassDef) and not _overrides(node):

@@ -63,7 +63,7 @@ def test_no_file_names_a_home_folder_or_a_registry():
 
 def pins() -> dict[str, str]:
     lines = (ROOT / "requirements.lock").read_text().splitlines()
-    found = {}
+    found: dict[str, str] = {}
     for line in lines:
         match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+]+)( ; .+)?", line)
         assert match, f"requirements.lock: {line}"
