@@ -196,7 +196,7 @@ class Served:
         return int(
             await self.ask(
                 "select count(*) from pg_stat_activity"
-                " where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null"
+                " where datname = current_database() and usename <> current_user and xact_start is not null"
             )
         )
 

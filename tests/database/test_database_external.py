@@ -285,8 +285,17 @@ async def test_a_server_that_is_still_starting_is_waited_for(own_home):
     waiting = asyncio.create_task(provision.connect(cluster.dsn("postgres")))
     await asyncio.sleep(0.5)
     assert not waiting.done()
-    embedded._run("pg_ctl", f"--pgdata={data}", "promote")
+    await asyncio.to_thread(wait_until, lambda: promoted(data), "the standby to be promoted")
     connection = await waiting
     assert await connection.fetchval("select 1") == 1
     await connection.close()
     cluster.release()
+
+
+def promoted(data: Path) -> bool:
+    """Whether the standby took the order; it does once it has come so far as to be one."""
+    try:
+        embedded._run("pg_ctl", f"--pgdata={data}", "promote")
+    except Unavailable:
+        return False
+    return True
