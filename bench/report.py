@@ -63,6 +63,7 @@ def machine() -> dict[str, str]:
         "measured": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{memory:.1f} GiB",
+        "load": f"{os.getloadavg()[0]:.1f} at the end; 1 or so is the bench itself",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": ", ".join(f"{package} {version(package)}" for package in _PACKAGES),

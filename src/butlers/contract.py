@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from butlers.caller import Caller
@@ -23,6 +23,8 @@ class Tool:
     destructive: bool = False
     idempotent: bool = False
     toolset: Toolset = "core"
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names an argument is understood by, without standing in the schema."""
 
     @property
     def name(self) -> str:
@@ -31,12 +33,17 @@ class Tool:
 
 
 def tool(
-    *, read_only: bool = False, destructive: bool = False, idempotent: bool = False, toolset: Toolset = "core"
+    *,
+    read_only: bool = False,
+    destructive: bool = False,
+    idempotent: bool = False,
+    toolset: Toolset = "core",
+    aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Awaitable[Any]]], Tool]:
     """Declare a tool: its wording is the docstring, its arguments are everything after state and caller."""
 
     def declare(function: Callable[..., Awaitable[Any]]) -> Tool:
-        return Tool(function, read_only, destructive, idempotent, toolset)
+        return Tool(function, read_only, destructive, idempotent, toolset, aliases or {})
 
     return declare
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -17,7 +17,7 @@ from fastmcp.tools import ToolResult
 from mcp_types import CallToolRequestParams
 
 from butlers.caller import Caller, current_caller, valid_tenant
-from butlers.contract import Tally, current_tally
+from butlers.contract import Tally, Tool, current_tally
 from butlers.db import fault_of
 from butlers.errors import Fault, InvalidInput, NotFound, TimedOut
 from butlers.host.limits import RateLimit
@@ -34,12 +34,12 @@ class Door(Middleware):
     """Identifies the caller once, judges a tenant argument once, and turns whatever happens into one answer."""
 
     def __init__(
-        self, identify: Identify, limit: RateLimit, metrics: Metrics, known: frozenset[str], seconds: float
+        self, identify: Identify, limit: RateLimit, metrics: Metrics, tools: Mapping[str, Tool], seconds: float
     ) -> None:
         self._identify = identify
         self._limit = limit
         self._metrics = metrics
-        self._known = known
+        self._tools = tools
         self._seconds = seconds
         self._under_way = 0
         self._idle = asyncio.Event()
@@ -53,7 +53,7 @@ class Door(Middleware):
         """Serve one call."""
         started, request_id, tally = time.perf_counter(), _request_id(), Tally()
         # Names an agent made up must not become labels: metrics are for ever.
-        name = context.message.name if context.message.name in self._known else "unknown"
+        name = context.message.name if context.message.name in self._tools else "unknown"
         outcome, who = "ok", None
         self._count(+1)
         try:
@@ -78,12 +78,21 @@ class Door(Middleware):
         """The caller, inside the tenant it named if it may, and the call without that argument."""
         caller = self._identify(request_id)
         self._limit.take(caller.tenant)
-        arguments = dict(context.message.arguments or {})
+        arguments = self._named(context.message)
         named = arguments.pop("tenant_id", None)
         if named is not None and named != "":
             caller = caller.within(valid_tenant(named))
         message = context.message.model_copy(update={"arguments": arguments})
         return caller, replace(context, message=message)
+
+    def _named(self, message: CallToolRequestParams) -> dict[str, Any]:
+        """The arguments under the names the tool's schema has for them."""
+        arguments = dict(message.arguments or {})
+        tool = self._tools.get(message.name)
+        for alias, name in tool.aliases.items() if tool else ():
+            if alias in arguments and name not in arguments:
+                arguments[name] = arguments.pop(alias)
+        return arguments
 
     async def _serve(
         self,

@@ -25,6 +25,7 @@ from butlers.contract import Tool
 from butlers.db import Database
 from butlers.errors import ConfigurationFault, Fault
 from butlers.host import auth
+from butlers.host.departure import EndsWithItsClient
 from butlers.host.guard import HostAndOriginGuard
 from butlers.host.limits import BodyLimit, RateLimit
 from butlers.host.metrics import Gauges, Metrics
@@ -73,7 +74,7 @@ def build(
         identify,
         RateLimit(config.limits.calls_per_second, config.limits.burst),
         metrics,
-        frozenset(offer.tool.name for offer in offers),
+        {offer.tool.name: offer.tool for offer in offers},
         config.limits.call_timeout_seconds,
     )
     mcp: FastMCP[Any] = FastMCP(
@@ -151,6 +152,7 @@ def http_app(server: Server) -> Starlette:
             Mount("/", mcp_app),
         ],
         middleware=[
+            Middleware(EndsWithItsClient),
             Middleware(
                 HostAndOriginGuard,
                 [config.http.host, *config.http.allowed_hosts],

@@ -57,6 +57,15 @@ class SectionQuotas(Table):
         return self
 
 
+class MaturityImportance(Table):
+    """How important a rule counts in recall, from 0 to 10: rules have no importance of their own."""
+
+    candidate: float = Field(4.0, ge=0, le=10, description="A rule nobody has tried yet.")
+    established: float = Field(6.0, ge=0, le=10, description="A rule that has worked a few times.")
+    proven: float = Field(8.0, ge=0, le=10, description="A rule that has worked for long.")
+    anti_pattern: float = Field(6.0, ge=0, le=10, description="A warning made of a rule that did harm.")
+
+
 class RetrievalConfig(Table):
     """How memories are found and how much of them goes into a prompt."""
 
@@ -82,6 +91,7 @@ class RetrievalConfig(Table):
     )
     score_weights: ScoreWeights = ScoreWeights()
     section_quotas: SectionQuotas = SectionQuotas()
+    maturity_importance: MaturityImportance = MaturityImportance()
 
 
 class ConfidenceConfig(Table):

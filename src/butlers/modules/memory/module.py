@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from butlers.config import ModuleConfig
+from butlers.config import ModuleConfig, environment
 from butlers.contract import Check, Job, Tool
 from butlers.db import Database
 from butlers.errors import Unavailable
 from butlers.migrate import Branch
 from butlers.modules.memory.config import MemoryModuleConfig
+from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.migrations import MEMORY
 from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.tools import TOOLS
 
 
 class MemoryModule:
@@ -36,7 +38,7 @@ class MemoryModule:
         """Take configuration and database; the embedding model waits until it is needed."""
         if not isinstance(config, MemoryModuleConfig):
             raise TypeError(type(config).__name__)
-        self._memory = Memory(database, config, butler)
+        self._memory = Memory(database, get_embedding_engine(environment().home), config, butler)
 
     async def on_shutdown(self) -> None:
         """Let go of database and model."""
@@ -44,7 +46,8 @@ class MemoryModule:
 
     def tools(self) -> Sequence[Tool]:
         """The tools of the configured toolset."""
-        return ()
+        wanted = ("core", "full") if self.state.config.toolset == "full" else ("core",)
+        return [tool for tool in TOOLS if tool.toolset in wanted]
 
     def jobs(self) -> Sequence[Job]:
         """The jobs of the configured schedule."""

@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_006",
+    head="mem_007",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
@@ -19,5 +19,10 @@ MEMORY = Branch(
         "table rule_applications": "select, insert",
         "table embedding_versions": "select, insert",
         "function memory_backlog()": "execute",
+        "function effective_confidence(double precision, double precision, timestamptz, timestamptz)": "execute",
+        "function any_word(text)": "execute",
+        "function fact_words(text, text, text[], double precision, bigint, bigint)": "execute",
+        "function rule_words(text, text, text[], double precision, bigint, bigint)": "execute",
+        "function episode_words(text, text, text[], double precision, bigint, bigint)": "execute",
     },
 )

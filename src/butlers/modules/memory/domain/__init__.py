@@ -1,0 +1,1 @@
+"""What is true of memories, without a database, a clock or a log."""

@@ -1,0 +1,79 @@
+"""How a rule earns trust, loses it, and turns into a warning."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from butlers.modules.memory.domain.model import Maturity
+
+HARMFUL_WEIGHT = 4
+ESTABLISHED_SUCCESSES, ESTABLISHED_EFFECTIVENESS = 5, 0.6
+PROVEN_SUCCESSES, PROVEN_EFFECTIVENESS, PROVEN_AGE = 15, 0.8, timedelta(days=30)
+INVERSION_HARM, INVERSION_EFFECTIVENESS = 3, 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRecord:
+    """What is known of a rule's use."""
+
+    maturity: Maturity
+    applied: int
+    successes: int
+    harms: int
+    effectiveness: float
+    age: timedelta
+    awaits_inversion: bool = False
+
+
+def after_help(record: TrackRecord) -> TrackRecord:
+    """The record after one more success."""
+    applied, successes = record.applied + 1, record.successes + 1
+    return _with(record, applied, successes, record.harms, successes / applied)
+
+
+def after_harm(record: TrackRecord) -> TrackRecord:
+    """The record after one more harm, which weighs four times a success."""
+    harms = record.harms + 1
+    effectiveness = record.successes / (record.successes + HARMFUL_WEIGHT * harms + 0.01)
+    return _with(record, record.applied + 1, record.successes, harms, effectiveness)
+
+
+def promoted(record: TrackRecord) -> Maturity:
+    """The maturity after a success: one step up, where the record allows it."""
+    if record.awaits_inversion:
+        return record.maturity
+    if (
+        record.maturity is Maturity.CANDIDATE
+        and record.successes >= ESTABLISHED_SUCCESSES
+        and record.effectiveness >= ESTABLISHED_EFFECTIVENESS
+    ):
+        return Maturity.ESTABLISHED
+    if (
+        record.maturity is Maturity.ESTABLISHED
+        and record.successes >= PROVEN_SUCCESSES
+        and record.effectiveness >= PROVEN_EFFECTIVENESS
+        and record.age >= PROVEN_AGE
+    ):
+        return Maturity.PROVEN
+    return record.maturity
+
+
+def demoted(record: TrackRecord) -> Maturity:
+    """The maturity after a harm: one step down, where the record no longer bears it."""
+    if record.maturity is Maturity.PROVEN and record.effectiveness < PROVEN_EFFECTIVENESS:
+        return Maturity.ESTABLISHED
+    if record.maturity is Maturity.ESTABLISHED and record.effectiveness < ESTABLISHED_EFFECTIVENESS:
+        return Maturity.CANDIDATE
+    return record.maturity
+
+
+def needs_inversion(record: TrackRecord) -> bool:
+    """Whether a rule did so much harm that it should become a warning."""
+    return (
+        record.maturity is not Maturity.ANTI_PATTERN
+        and record.harms >= INVERSION_HARM
+        and record.effectiveness < INVERSION_EFFECTIVENESS
+    )
+
+
+def _with(record: TrackRecord, applied: int, successes: int, harms: int, effectiveness: float) -> TrackRecord:
+    return TrackRecord(record.maturity, applied, successes, harms, effectiveness, record.age, record.awaits_inversion)

@@ -1,0 +1,43 @@
+"""How a recalled memory is scored."""
+
+import math
+from dataclasses import dataclass
+
+RECENCY_HALF_LIFE_DAYS = 7.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each signal counts."""
+
+    relevance: float = 0.4
+    importance: float = 0.3
+    recency: float = 0.2
+    confidence: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What is known of a candidate, each in [0, 1]."""
+
+    relevance: float
+    importance: float
+    recency: float
+    confidence: float
+
+
+def recency(idle_days: float | None) -> float:
+    """1 for a memory referenced just now, half of it for every week since; 0 for one never referenced."""
+    if idle_days is None:
+        return 0.0
+    return min(1.0, math.exp(-math.log(2) / RECENCY_HALF_LIFE_DAYS * max(idle_days, 0.0)))
+
+
+def composite(signals: Signals, weights: Weights) -> float:
+    """The score recall sorts by."""
+    return (
+        weights.relevance * signals.relevance
+        + weights.importance * signals.importance
+        + weights.recency * signals.recency
+        + weights.confidence * signals.confidence
+    )

@@ -1,0 +1,40 @@
+"""Text made ready for the search index and for queries."""
+
+import re
+
+from butlers.errors import InvalidInput
+
+LONGEST_INDEXED_BYTES = 1_048_576
+LONGEST_VECTOR_CHARACTERS = 250_000
+_SPACE = re.compile(r"\s+")
+
+
+def preprocess(text: str | None) -> str:
+    """What goes into a search vector: no NUL bytes, single spaces, a megabyte at most."""
+    whole = preprocess_query(text).encode("utf-8", "replace")
+    return whole[:LONGEST_INDEXED_BYTES].decode("utf-8", "ignore")
+
+
+def preprocess_query(text: str | None) -> str:
+    """What a person asked, without NUL bytes and with single spaces; never cut."""
+    if not text:
+        return ""
+    return _SPACE.sub(" ", text.replace("\x00", "").encode("utf-8", "replace").decode()).strip()
+
+
+def indexable(text: str) -> str:
+    """The part of a text whose words are indexed: PostgreSQL can't hold a vector over a megabyte of words."""
+    return preprocess(text)[:LONGEST_VECTOR_CHARACTERS]
+
+
+def question(text: str | None, name: str = "query") -> str:
+    """A query that asks something; a blank one is refused, because its neighbours would be arbitrary."""
+    asked = preprocess_query(text)
+    if not asked:
+        raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one word.")
+    return asked
+
+
+def one_line(text: str) -> str:
+    """The text folded into one line, so that it can't begin a line of its own in a prompt."""
+    return _SPACE.sub(" ", "".join(c if c.isprintable() or c.isspace() else " " for c in text)).strip()

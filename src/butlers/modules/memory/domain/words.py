@@ -1,0 +1,29 @@
+"""Which words of a question are worth looking up."""
+
+from collections.abc import Mapping, Sequence
+
+MOST_WORDS = 64
+RANKED_AT_MOST = 2_000
+LONGEST_PLAIN_QUESTION = 600
+"""Questions up to this long are asked with all their words in a small tenant."""
+
+
+def rarest(words: Sequence[str], frequencies: Mapping[str, float], size: int, depth: int) -> list[str]:
+    """The rarer words, as many as bring enough matches; the commonest are let go once enough remain.
+
+    `frequencies` has the share of memories each common word stands in; a word it does not know is rare.
+    """
+    enough, expected = 2 * depth, 0.0
+    picked: list[str] = []
+    for word in sorted(words, key=lambda each: frequencies.get(each, 0.0))[:MOST_WORDS]:
+        matches = frequencies.get(word, 0.0) * size
+        if picked and expected >= enough and expected + matches > RANKED_AT_MOST:
+            break
+        picked.append(word)
+        expected += matches
+    return picked
+
+
+def any_of(words: Sequence[str]) -> str | None:
+    """A text search query for any of the words, each quoted; None when there are none."""
+    return " | ".join("'" + word.replace("\\", "\\\\").replace("'", "''") + "'" for word in words) or None

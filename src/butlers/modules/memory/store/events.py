@@ -1,0 +1,47 @@
+"""The audit trail: what changed, who changed it, never what it said."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection
+from butlers.modules.memory.store.statements import statements
+
+_sql = statements("events")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of one memory or entity."""
+
+    event_type: str
+    entity_type: str
+    entity_id: UUID
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def append(tx: Connection, caller: Caller, *events: Event) -> None:
+    """Write the events of a change, in its transaction; a call from another tenant says so."""
+    mark = {"butler": caller.butler}
+    if caller.home_tenant:
+        mark["elevated_from"] = caller.home_tenant
+    await _sql.append(
+        tx,
+        tenant_id=caller.tenant,
+        event_types=[event.event_type for event in events],
+        entity_types=[event.entity_type for event in events],
+        entity_ids=[event.entity_id for event in events],
+        actor=caller.actor,
+        request_id=caller.request_id,
+        payloads=[{**mark, **event.payload} for event in events],
+    )
+
+
+async def of_memory(
+    tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, most: int
+) -> Sequence[Mapping[str, Any]]:
+    """What happened to one memory, oldest first."""
+    rows = _sql.of_memory(tx, tenant_id=caller.tenant, entity_type=memory_type, entity_id=memory_id, most=most)
+    return [dict(row) async for row in rows]

@@ -1,0 +1,128 @@
+"""What is known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection
+from butlers.modules.memory.domain.model import NewFact, Permanence
+from butlers.modules.memory.domain.text import indexable
+from butlers.modules.memory.store.statements import statements
+from butlers.modules.memory.store.versions import Embedded
+
+_sql = statements("facts")
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFact:
+    """The fact that holds a key now."""
+
+    id: UUID
+    content: str
+    permanence: Permanence
+    importance: float
+    tags: tuple[str, ...]
+
+    def says(self, fact: NewFact) -> bool:
+        """Whether storing that fact would change nothing but the day it was checked."""
+        return (self.content, self.permanence, self.importance, self.tags) == (
+            fact.content,
+            fact.permanence,
+            fact.importance,
+            fact.tags,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """When a belief was renewed, and how strong it is."""
+
+    confidence: float
+    last_confirmed_at: datetime
+
+
+async def lock_key(tx: Connection, caller: Caller, fact: NewFact) -> None:
+    """Wait until no other writer has this fact's key."""
+    await _sql.lock_key(tx, tenant_id=caller.tenant, key=fact.key)
+
+
+async def live_under_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:
+    """The live fact with the same key."""
+    if fact.entity_id is not None:
+        row = await _sql.live_by_entity(
+            tx, tenant_id=caller.tenant, scope=fact.scope, entity_id=fact.entity_id, predicate=fact.predicate
+        )
+    else:
+        row = await _sql.live_by_subject(
+            tx, tenant_id=caller.tenant, scope=fact.scope, subject=fact.subject, predicate=fact.predicate
+        )
+    if row is None:
+        return None
+    return LiveFact(row["id"], row["content"], Permanence(row["permanence"]), row["importance"], tuple(row["tags"]))
+
+
+async def supersede(tx: Connection, caller: Caller, fact_id: UUID) -> None:
+    """Take a live fact out of every search."""
+    await _sql.supersede(tx, tenant_id=caller.tenant, id=fact_id)
+
+
+async def insert(
+    tx: Connection,
+    caller: Caller,
+    fact: NewFact,
+    embedded: Embedded,
+    *,
+    supersedes_id: UUID | None,
+    source_butler: str | None,
+    source_episode_id: UUID | None = None,
+) -> UUID:
+    """A new live fact's id."""
+    fact_id: UUID = await _sql.insert(
+        tx,
+        tenant_id=caller.tenant,
+        subject=fact.subject,
+        predicate=fact.predicate,
+        content=fact.content,
+        searchable=indexable(fact.searchable),
+        embedding=embedded.vector,
+        embedding_version_id=embedded.version_id,
+        importance=fact.importance,
+        permanence=fact.permanence.value,
+        decay_rate=fact.permanence.decay_rate,
+        source_butler=source_butler,
+        source_episode_id=source_episode_id,
+        supersedes_id=supersedes_id,
+        entity_id=fact.entity_id,
+        scope=fact.scope,
+        tags=list(fact.tags),
+        metadata=fact.metadata,
+    )
+    return fact_id
+
+
+async def confirm(tx: Connection, caller: Caller, fact_id: UUID) -> Confirmed | None:
+    """Start the decay of a live fact anew; None when it is not live."""
+    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=fact_id)
+    return Confirmed(row["confidence"], row["last_confirmed_at"]) if row else None
+
+
+async def forget(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
+    """Retract a live fact; False when it is not live."""
+    return await _sql.forget(tx, tenant_id=caller.tenant, id=fact_id) is not None
+
+
+async def restore(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
+    """Bring a retracted fact back; False when it is not retracted."""
+    return await _sql.restore(tx, tenant_id=caller.tenant, id=fact_id) is not None
+
+
+async def chain(
+    tx: Connection, caller: Caller, fact_id: UUID, most: int
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+    """What a fact superseded, latest first, and what superseded it, earliest first."""
+    before = _sql.superseded_chain(tx, tenant_id=caller.tenant, id=fact_id, most=most)
+    after = _sql.superseding_chain(tx, tenant_id=caller.tenant, id=fact_id, most=most)
+    return [dict(row) async for row in before], [dict(row) async for row in after]

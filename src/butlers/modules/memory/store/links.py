@@ -1,0 +1,52 @@
+"""Edges between memories: where a memory came from and what it replaced."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection
+from butlers.modules.memory.domain.model import MemoryType, Relation
+from butlers.modules.memory.store.statements import statements
+
+_sql = statements("links")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed edge."""
+
+    source_type: MemoryType
+    source_id: UUID
+    target_type: MemoryType
+    target_id: UUID
+    relation: Relation
+
+
+async def create_link(tx: Connection, caller: Caller, link: Link) -> None:
+    """Make an edge; one that is there already stays as it is."""
+    await _sql.insert(
+        tx,
+        tenant_id=caller.tenant,
+        source_type=link.source_type.value,
+        source_id=link.source_id,
+        target_type=link.target_type.value,
+        target_id=link.target_id,
+        relation=link.relation.value,
+    )
+
+
+async def of_memory(
+    tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, outgoing: bool, incoming: bool
+) -> Sequence[Mapping[str, Any]]:
+    """The edges of one memory, in the directions asked for."""
+    rows = _sql.of_memory(
+        tx,
+        tenant_id=caller.tenant,
+        memory_type=memory_type.value,
+        memory_id=memory_id,
+        outgoing=outgoing,
+        incoming=incoming,
+    )
+    return [dict(row) async for row in rows]

@@ -1,0 +1,107 @@
+"""What works."""
+
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection
+from butlers.modules.memory.domain.maturity import TrackRecord
+from butlers.modules.memory.domain.model import Maturity, NewRule, Permanence
+from butlers.modules.memory.domain.text import indexable
+from butlers.modules.memory.store.facts import Confirmed
+from butlers.modules.memory.store.statements import statements
+from butlers.modules.memory.store.versions import Embedded
+
+_sql = statements("rules")
+
+
+async def insert(
+    tx: Connection,
+    caller: Caller,
+    rule: NewRule,
+    embedded: Embedded,
+    *,
+    source_butler: str | None,
+    source_episode_id: UUID | None = None,
+) -> UUID:
+    """A new candidate's id."""
+    rule_id: UUID = await _sql.insert(
+        tx,
+        tenant_id=caller.tenant,
+        content=rule.content,
+        searchable=indexable(rule.searchable),
+        embedding=embedded.vector,
+        embedding_version_id=embedded.version_id,
+        scope=rule.scope,
+        permanence=(rule.permanence or Permanence.STANDARD).value,
+        decay_rate=rule.decay_rate,
+        source_butler=source_butler,
+        source_episode_id=source_episode_id,
+        tags=list(rule.tags),
+        metadata=rule.metadata,
+    )
+    return rule_id
+
+
+async def track_record(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]] | None:
+    """What is known of a rule's use, and its metadata, held until the transaction ends."""
+    row = await _sql.track_record(tx, tenant_id=caller.tenant, id=rule_id)
+    if row is None:
+        return None
+    record = TrackRecord(
+        maturity=Maturity(row["maturity"]),
+        applied=row["applied_count"],
+        successes=row["success_count"],
+        harms=row["harmful_count"],
+        effectiveness=row["effectiveness_score"],
+        age=row["age"],
+        awaits_inversion=bool(row["metadata"].get("needs_inversion")),
+    )
+    return record, row["metadata"]
+
+
+async def mark(
+    tx: Connection, caller: Caller, rule_id: UUID, record: TrackRecord, maturity: Maturity, metadata: dict[str, Any]
+) -> None:
+    """Write what is known of a rule's use after one more."""
+    await _sql.mark(
+        tx,
+        tenant_id=caller.tenant,
+        id=rule_id,
+        maturity=maturity.value,
+        applied_count=record.applied,
+        success_count=record.successes,
+        harmful_count=record.harms,
+        effectiveness_score=record.effectiveness,
+        metadata=metadata,
+    )
+
+
+async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outcome: str, reason: str | None) -> None:
+    """Keep one use of a rule and how it went."""
+    await _sql.record_application(
+        tx,
+        tenant_id=caller.tenant,
+        rule_id=rule_id,
+        outcome=outcome,
+        actor=caller.actor,
+        session_id=UUID(caller.session_id) if caller.session_id else None,
+        request_id=caller.request_id,
+        context={"reason": reason} if reason else {},
+    )
+
+
+async def confirm(tx: Connection, caller: Caller, rule_id: UUID) -> Confirmed | None:
+    """Start the decay of a live rule anew; None when it is not live."""
+    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=rule_id)
+    return Confirmed(row["confidence"], row["last_confirmed_at"]) if row else None
+
+
+async def forget(tx: Connection, caller: Caller, rule_id: UUID) -> bool:
+    """Take a live rule out of every search; False when it is not live."""
+    return await _sql.forget(tx, tenant_id=caller.tenant, id=rule_id) is not None
+
+
+async def restore(tx: Connection, caller: Caller, rule_id: UUID) -> bool:
+    """Bring a forgotten rule back; False when it is not forgotten."""
+    return await _sql.restore(tx, tenant_id=caller.tenant, id=rule_id) is not None

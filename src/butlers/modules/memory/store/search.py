@@ -1,0 +1,75 @@
+"""The arms of a search: the nearest vectors and the right words, of one kind of memory at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection
+from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.domain.ranking import Candidate
+from butlers.modules.memory.store.statements import statements
+
+_SQL = {
+    MemoryType.FACT: statements("facts"),
+    MemoryType.RULE: statements("rules"),
+    MemoryType.EPISODE: statements("episodes"),
+}
+_words = statements("memories")
+MOST_RANKED = 5_000
+"""How many rows the keyword arm ranks at the most, however common its words are."""
+WORD_SAMPLE = 3_000
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What is looked for, and where."""
+
+    scopes: Sequence[str] | None
+    least_confidence: float
+    depth: int
+    embedding: Sequence[float] | None = None
+    version_id: UUID | None = None
+    question: str | None = None
+    picked: str | None = None
+    exactly: bool = True
+
+
+async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking) -> list[Candidate]:
+    """What either arm found; exactly: by comparing every vector in scope, otherwise by the vector index."""
+    sql = _SQL[memory_type]
+    statement = sql.candidates_exact if looking.exactly else sql.candidates_indexed
+    rows = statement(
+        tx,
+        tenant_id=caller.tenant,
+        version=looking.version_id,
+        embedding=looking.embedding,
+        scopes=looking.scopes,
+        least_confidence=looking.least_confidence,
+        depth=looking.depth,
+        question=looking.question,
+        picked=looking.picked,
+        most=MOST_RANKED,
+    )
+    return [Candidate(memory_type, **row) async for row in rows]
+
+
+async def size(
+    tx: Connection, caller: Caller, memory_type: MemoryType, scopes: Sequence[str] | None, most: int
+) -> int:
+    """How many live memories are in scope, counted no further than `most`."""
+    counted: int = await _SQL[memory_type].size(tx, tenant_id=caller.tenant, scopes=scopes, most=most)
+    return counted
+
+
+async def word_frequencies(tx: Connection) -> dict[str, float]:
+    """The share of the tenant's facts each common word stands in."""
+    rows: Any = _words.word_frequencies(tx, sample=float(WORD_SAMPLE))
+    return {row["word"]: row["share"] async for row in rows}
+
+
+async def lexemes(tx: Connection, question: str) -> list[str]:
+    """The words of a question as the index knows them."""
+    words: list[str] = await _words.lexemes(tx, question=question)
+    return words

@@ -1,0 +1,213 @@
+-- name: lock_key(tenant_id, key)!
+-- Lets one writer at a time have a key. The next statement sees what the one before it wrote.
+select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || :key, 3));
+
+-- name: live_by_subject(tenant_id, scope, subject, predicate)^
+-- The live fact under a subject's key.
+select id, content, permanence, importance, tags, metadata
+  from facts
+ where tenant_id = :tenant_id
+   and scope = :scope
+   and subject = :subject
+   and predicate = :predicate
+   and entity_id is null
+   and validity = 'active'
+   for update;
+
+-- name: live_by_entity(tenant_id, scope, entity_id, predicate)^
+-- The live fact under an entity's key.
+select id, content, permanence, importance, tags, metadata
+  from facts
+ where tenant_id = :tenant_id
+   and scope = :scope
+   and entity_id = :entity_id
+   and predicate = :predicate
+   and validity = 'active'
+   for update;
+
+-- name: supersede(tenant_id, id)$
+-- Takes a live fact out of every search.
+update facts
+   set validity = 'superseded'
+ where tenant_id = :tenant_id
+   and id = :id
+   and validity = 'active'
+returning id;
+
+-- name: insert(tenant_id, subject, predicate, content, searchable, embedding, embedding_version_id, importance, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata)$
+-- A new live fact, believed from now on.
+insert into facts (
+    tenant_id, subject, predicate, content, search_vector, embedding, embedding_version_id, importance,
+    permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata
+)
+values (
+    :tenant_id, :subject, :predicate, :content, to_tsvector('english', :searchable), :embedding,
+    :embedding_version_id, :importance, :permanence, :decay_rate, :source_butler, :source_episode_id,
+    :supersedes_id, :entity_id, :scope, :tags, :metadata
+)
+returning id;
+
+-- name: confirm(tenant_id, id)^
+-- Starts the decay of a live fact anew and ends its fading.
+update facts
+   set last_confirmed_at = now(),
+       metadata = metadata - 'status'
+ where tenant_id = :tenant_id
+   and id = :id
+   and validity = 'active'
+returning id, confidence, last_confirmed_at;
+
+-- name: forget(tenant_id, id)$
+-- Retracts a live fact.
+update facts
+   set validity = 'retracted'
+ where tenant_id = :tenant_id
+   and id = :id
+   and validity = 'active'
+returning id;
+
+-- name: restore(tenant_id, id)$
+-- Brings a retracted fact back, believed from now on.
+update facts
+   set validity = 'active',
+       last_confirmed_at = now(),
+       metadata = metadata - 'status'
+ where tenant_id = :tenant_id
+   and id = :id
+   and validity = 'retracted'
+returning id;
+
+-- name: key_of(tenant_id, id)^
+-- The key and state of a fact, whatever they are.
+select scope, subject, predicate, entity_id, validity
+  from facts
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- The nearest live facts, by comparing all of them, and the ones with the right words.
+with near as (
+    select c.id, c.distance, row_number() over (order by c.distance, c.created_at desc, c.id) as place
+      from (
+          select id, created_at, (embedding <=> :embedding) + 0 as distance
+            from facts
+           where tenant_id = :tenant_id
+             and embedding_version_id = :version
+             and validity = 'active'
+             and (:scopes::text[] is null or scope = any (:scopes))
+             and :embedding::vector is not null
+           order by distance, created_at desc, id
+      ) c
+     cross join lateral (
+         select 1
+           from facts f
+          where f.tenant_id = :tenant_id
+            and f.id = c.id
+            and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) >= :least_confidence
+         offset 0
+     ) believed
+     order by c.distance, c.created_at desc, c.id
+     limit :depth
+), words as (
+    select id, rank, has_all, place
+      from fact_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+           with ordinality as w (id, rank, has_all, place)
+     where :question::text is not null
+), found as materialized (
+    select coalesce(near.id, words.id) as id,
+           1 - near.distance as similarity, near.place as semantic_rank,
+           words.rank, words.has_all, words.place as keyword_rank
+      from near
+      full join words on words.id = near.id
+)
+select found.*, f.*
+  from found
+ cross join lateral (
+     select created_at, importance,
+            extract(epoch from now() - last_referenced_at)::double precision / 86400 as idle_days,
+            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence
+       from facts
+      where tenant_id = :tenant_id
+        and id = found.id
+     offset 0
+ ) f;
+
+-- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- The nearest live facts, by the vector index, and the ones with the right words.
+with near as (
+    select n.id, n.distance, row_number() over (order by n.distance, n.created_at desc, n.id) as place
+      from (
+          select id, created_at, embedding <=> :embedding as distance
+            from facts
+           where tenant_id = :tenant_id
+             and embedding_version_id = :version
+             and validity = 'active'
+             and (:scopes::text[] is null or scope = any (:scopes))
+             and :embedding::vector is not null
+             and effective_confidence(confidence, decay_rate, last_confirmed_at, now()) >= :least_confidence
+           order by embedding <=> :embedding
+           limit :depth
+      ) n
+), words as (
+    select id, rank, has_all, place
+      from fact_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+           with ordinality as w (id, rank, has_all, place)
+     where :question::text is not null
+), found as materialized (
+    select coalesce(near.id, words.id) as id,
+           1 - near.distance as similarity, near.place as semantic_rank,
+           words.rank, words.has_all, words.place as keyword_rank
+      from near
+      full join words on words.id = near.id
+)
+select found.*, f.*
+  from found
+ cross join lateral (
+     select created_at, importance,
+            extract(epoch from now() - last_referenced_at)::double precision / 86400 as idle_days,
+            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence
+       from facts
+      where tenant_id = :tenant_id
+        and id = found.id
+     offset 0
+ ) f;
+
+-- name: size(tenant_id, scopes, most)$
+-- How many live facts are in scope, counted no further than `most`.
+select count(*)
+  from (
+      select
+        from facts
+       where tenant_id = :tenant_id
+         and validity = 'active'
+         and (:scopes::text[] is null or scope = any (:scopes))
+       limit :most
+  ) counted;
+
+-- name: superseded_chain(tenant_id, id, most)
+-- What a fact replaced, and what that replaced, latest first.
+with recursive chain as (
+    select id, supersedes_id, content, validity, created_at, 0 as step
+      from facts
+     where tenant_id = :tenant_id and id = :id
+    union all
+    select f.id, f.supersedes_id, f.content, f.validity, f.created_at, c.step + 1
+      from chain c
+      join facts f on f.tenant_id = :tenant_id and f.id = c.supersedes_id
+     where c.step < :most
+)
+select id, content, validity, created_at from chain where step > 0 order by step;
+
+-- name: superseding_chain(tenant_id, id, most)
+-- What replaced a fact, and what replaced that, earliest first.
+with recursive chain as (
+    select id, content, validity, created_at, 0 as step
+      from facts
+     where tenant_id = :tenant_id and id = :id
+    union all
+    select f.id, f.content, f.validity, f.created_at, c.step + 1
+      from chain c
+      join facts f on f.tenant_id = :tenant_id and f.supersedes_id = c.id
+     where c.step < :most
+)
+select id, content, validity, created_at from chain where step > 0 order by step;

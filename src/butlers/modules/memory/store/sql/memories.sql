@@ -1,0 +1,115 @@
+-- name: touch(tenant_id, fact_ids, rule_ids)
+-- Notes that these facts and rules were referenced, and gives them.
+with facts as (
+    update facts
+       set reference_count = reference_count + 1, last_referenced_at = now()
+     where tenant_id = :tenant_id
+       and id = any (:fact_ids)
+    returning 'fact' as memory_type, id, content, subject, predicate, entity_id, scope, permanence, importance,
+              null::text as maturity, null::double precision as effectiveness_score, tags, metadata,
+              source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
+), rules as (
+    update rules
+       set reference_count = reference_count + 1, last_referenced_at = now()
+     where tenant_id = :tenant_id
+       and id = any (:rule_ids)
+    returning 'rule' as memory_type, id, content, null::text, null::text, null::uuid, scope, permanence,
+              null::double precision, maturity, effectiveness_score, tags, metadata,
+              source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
+)
+select * from facts
+union all
+select * from rules;
+
+-- name: show(tenant_id, fact_ids, rule_ids, episode_ids)
+-- These memories, as a list shows them.
+select 'fact' as memory_type, id, content, subject, predicate, entity_id, scope, permanence, importance,
+       null::text as maturity, null::double precision as effectiveness_score, null::text as butler,
+       null::uuid as session_id, null::timestamptz as expires_at, tags, metadata, source_butler,
+       reference_count, created_at, last_referenced_at, last_confirmed_at
+  from facts
+ where tenant_id = :tenant_id
+   and id = any (:fact_ids)
+union all
+select 'rule', id, content, null, null, null, scope, permanence, null, maturity, effectiveness_score, null, null,
+       null, tags, metadata, source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
+  from rules
+ where tenant_id = :tenant_id
+   and id = any (:rule_ids)
+union all
+select 'episode', id, content, null, null, null, null, null, importance, null, null, butler, session_id,
+       expires_at, null, metadata, null, reference_count, created_at, last_referenced_at, null
+  from episodes
+ where tenant_id = :tenant_id
+   and id = any (:episode_ids);
+
+-- name: get_fact(tenant_id, id)^
+-- A whole fact, whatever its state; noted as referenced.
+update facts
+   set reference_count = reference_count + 1, last_referenced_at = now()
+ where tenant_id = :tenant_id
+   and id = :id
+returning id, tenant_id, subject, predicate, content, importance, confidence as stored_confidence,
+          effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence, decay_rate,
+          permanence, source_butler, source_episode_id, supersedes_id, entity_id, validity, scope,
+          reference_count, created_at, last_referenced_at, last_confirmed_at, tags, metadata;
+
+-- name: get_rule(tenant_id, id)^
+-- A whole rule, whatever its state; noted as referenced.
+update rules
+   set reference_count = reference_count + 1, last_referenced_at = now()
+ where tenant_id = :tenant_id
+   and id = :id
+returning id, tenant_id, content, scope, maturity, confidence as stored_confidence,
+          effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence, decay_rate,
+          permanence, effectiveness_score, applied_count, success_count, harmful_count, source_episode_id,
+          source_butler, created_at, last_applied_at, last_evaluated_at, last_confirmed_at, reference_count,
+          last_referenced_at, tags, metadata;
+
+-- name: get_episode(tenant_id, id)^
+-- A whole episode, whatever its state; noted as referenced.
+update episodes
+   set reference_count = reference_count + 1, last_referenced_at = now()
+ where tenant_id = :tenant_id
+   and id = :id
+returning id, tenant_id, butler, session_id, content, importance, reference_count, consolidated,
+          consolidation_status, consolidation_attempts, retry_count, last_consolidation_error, last_error,
+          next_consolidation_retry_at, created_at, last_referenced_at, expires_at, expires_at <= now() as expired,
+          metadata;
+
+-- name: state_of_fact(tenant_id, id)$
+-- Where a fact stands in its life.
+select validity
+  from facts
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: state_of_rule(tenant_id, id)$
+-- Where a rule stands in its life.
+select case when coalesce((metadata -> 'forgotten')::boolean, false) then 'forgotten' else 'active' end
+  from rules
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: state_of_episode(tenant_id, id)$
+-- Where an episode stands in its life.
+select case
+           when metadata ? 'forgotten_until' then 'forgotten'
+           when expires_at <= now() then 'expired'
+           else 'active'
+       end
+  from episodes
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: word_frequencies(sample)
+-- How often each word stands in the current tenant's live facts, as a share of a sample; rare words are left out.
+select word, ndoc::double precision / :sample as share
+  from ts_stat($q$
+      select search_vector from facts where tenant_id = current_tenant() and validity = 'active' limit 3000
+  $q$)
+ where ndoc > 15;
+
+-- name: lexemes(question)$
+-- The words of a question as the index knows them.
+select tsvector_to_array(to_tsvector('english', :question));

@@ -1,0 +1,167 @@
+-- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, permanence, decay_rate, source_butler, source_episode_id, tags, metadata)$
+-- A new candidate, believed half and from now on.
+insert into rules (
+    tenant_id, content, search_vector, embedding, embedding_version_id, scope, permanence, decay_rate,
+    source_butler, source_episode_id, tags, metadata
+)
+values (
+    :tenant_id, :content, to_tsvector('english', :searchable), :embedding, :embedding_version_id, :scope,
+    :permanence, :decay_rate, :source_butler, :source_episode_id, :tags, :metadata
+)
+returning id;
+
+-- name: confirm(tenant_id, id)^
+-- Starts the decay of a live rule anew and ends its fading.
+update rules
+   set last_confirmed_at = now(),
+       metadata = metadata - 'status'
+ where tenant_id = :tenant_id
+   and id = :id
+   and not coalesce((metadata -> 'forgotten')::boolean, false)
+returning id, confidence, last_confirmed_at;
+
+-- name: forget(tenant_id, id)$
+-- Takes a live rule out of every search.
+update rules
+   set metadata = metadata || '{"forgotten": true}'
+ where tenant_id = :tenant_id
+   and id = :id
+   and not coalesce((metadata -> 'forgotten')::boolean, false)
+returning id;
+
+-- name: restore(tenant_id, id)$
+-- Brings a forgotten rule back, believed from now on.
+update rules
+   set metadata = metadata - 'forgotten' - 'status',
+       last_confirmed_at = now()
+ where tenant_id = :tenant_id
+   and id = :id
+   and coalesce((metadata -> 'forgotten')::boolean, false)
+returning id;
+
+-- name: track_record(tenant_id, id)^
+-- What is known of a rule's use, held until the mark is written: a hundred marks at once count a hundred.
+select maturity, applied_count, success_count, harmful_count, effectiveness_score, metadata, now() - created_at as age
+  from rules
+ where tenant_id = :tenant_id
+   and id = :id
+   for update;
+
+-- name: mark(tenant_id, id, maturity, applied_count, success_count, harmful_count, effectiveness_score, metadata)!
+-- What is known of a rule's use after one more.
+update rules
+   set maturity = :maturity,
+       applied_count = :applied_count,
+       success_count = :success_count,
+       harmful_count = :harmful_count,
+       effectiveness_score = :effectiveness_score,
+       metadata = :metadata,
+       last_applied_at = now(),
+       last_evaluated_at = now()
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: record_application(tenant_id, rule_id, outcome, actor, session_id, request_id, context)!
+-- One use of a rule and how it went.
+insert into rule_applications (tenant_id, rule_id, outcome, actor, session_id, request_id, context)
+values (:tenant_id, :rule_id, :outcome, :actor, :session_id, :request_id, :context);
+
+-- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- The nearest live rules, by comparing all of them, and the ones with the right words.
+with near as (
+    select c.id, c.distance, row_number() over (order by c.distance, c.created_at desc, c.id) as place
+      from (
+          select id, created_at, (embedding <=> :embedding) + 0 as distance
+            from rules
+           where tenant_id = :tenant_id
+             and embedding_version_id = :version
+             and (:scopes::text[] is null or scope = any (:scopes))
+             and :embedding::vector is not null
+           order by distance, created_at desc, id
+      ) c
+     cross join lateral (
+         select 1
+           from rules f
+          where f.tenant_id = :tenant_id
+            and f.id = c.id
+            and not coalesce((f.metadata -> 'forgotten')::boolean, false)
+            and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) >= :least_confidence
+         offset 0
+     ) believed
+     order by c.distance, c.created_at desc, c.id
+     limit :depth
+), words as (
+    select id, rank, has_all, place
+      from rule_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+           with ordinality as w (id, rank, has_all, place)
+     where :question::text is not null
+), found as materialized (
+    select coalesce(near.id, words.id) as id,
+           1 - near.distance as similarity, near.place as semantic_rank,
+           words.rank, words.has_all, words.place as keyword_rank
+      from near
+      full join words on words.id = near.id
+)
+select found.*, f.*
+  from found
+ cross join lateral (
+     select created_at, maturity, coalesce((metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
+            extract(epoch from now() - last_referenced_at)::double precision / 86400 as idle_days,
+            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence
+       from rules
+      where tenant_id = :tenant_id
+        and id = found.id
+     offset 0
+ ) f;
+
+-- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- The nearest live rules, by the vector index, and the ones with the right words.
+with near as (
+    select n.id, n.distance, row_number() over (order by n.distance, n.created_at desc, n.id) as place
+      from (
+          select id, created_at, embedding <=> :embedding as distance
+            from rules
+           where tenant_id = :tenant_id
+             and embedding_version_id = :version
+             and not coalesce((metadata -> 'forgotten')::boolean, false)
+             and (:scopes::text[] is null or scope = any (:scopes))
+             and :embedding::vector is not null
+             and effective_confidence(confidence, decay_rate, last_confirmed_at, now()) >= :least_confidence
+           order by embedding <=> :embedding
+           limit :depth
+      ) n
+), words as (
+    select id, rank, has_all, place
+      from rule_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+           with ordinality as w (id, rank, has_all, place)
+     where :question::text is not null
+), found as materialized (
+    select coalesce(near.id, words.id) as id,
+           1 - near.distance as similarity, near.place as semantic_rank,
+           words.rank, words.has_all, words.place as keyword_rank
+      from near
+      full join words on words.id = near.id
+)
+select found.*, f.*
+  from found
+ cross join lateral (
+     select created_at, maturity, coalesce((metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
+            extract(epoch from now() - last_referenced_at)::double precision / 86400 as idle_days,
+            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence
+       from rules
+      where tenant_id = :tenant_id
+        and id = found.id
+     offset 0
+ ) f;
+
+-- name: size(tenant_id, scopes, most)$
+-- How many live rules are in scope, counted no further than `most`.
+select count(*)
+  from (
+      select
+        from rules
+       where tenant_id = :tenant_id
+         and not coalesce((metadata -> 'forgotten')::boolean, false)
+         and (:scopes::text[] is null or scope = any (:scopes))
+       limit :most
+  ) counted;

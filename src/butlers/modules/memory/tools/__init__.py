@@ -1,0 +1,12 @@
+"""The face: what an agent sees of memory. Each tool is wording and one call."""
+
+from butlers.contract import Tool
+from butlers.modules.memory.tools import context, feedback, management, reading, writing
+
+TOOLS: tuple[Tool, ...] = (
+    *writing.TOOLS,
+    *reading.TOOLS,
+    *feedback.TOOLS,
+    *management.TOOLS,
+    *context.TOOLS,
+)

@@ -1,0 +1,108 @@
+"""Tools that look after memory."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from butlers.caller import Caller
+from butlers.contract import tool
+from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.operations import management
+from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.tools.answers import plain
+from butlers.modules.memory.tools.arguments import Id, Key, MemoryTypeName, OptionalText, parsed_id
+
+_SHORT = {"type": "memory_type", "id": "memory_id"}
+
+
+class Forgotten(TypedDict, total=False):
+    """A memory taken out of searches."""
+
+    id: str
+    memory_type: str
+    state: str
+    forgotten: bool
+    already: bool
+
+
+class Restored(TypedDict):
+    """A memory brought back."""
+
+    id: str
+    memory_type: str
+    restored: bool
+
+
+class Stats(TypedDict):
+    """Counts and health."""
+
+    scopes: list[str]
+    episodes: dict[str, Any]
+    facts: dict[str, Any]
+    rules: dict[str, Any]
+
+
+class History(TypedDict):
+    """The life of a memory."""
+
+    id: str
+    memory_type: str
+    events: list[dict[str, Any]]
+    superseded: list[dict[str, Any]]
+    superseded_by: list[dict[str, Any]]
+
+
+@tool(destructive=True, idempotent=True, aliases=_SHORT)
+async def memory_forget(
+    memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id, idempotency_key: Key = None
+) -> Forgotten:
+    """Take a wrong or unwanted memory out of every search; it stays on record and can be restored."""
+    wanted = parsed_id("memory_id", memory_id)
+    request = Request("memory_forget", {"type": memory_type, "id": str(wanted)}, idempotency_key)
+    return await management.forget(memory, caller, MemoryType(memory_type), wanted, request)  # type: ignore[return-value]
+
+
+@tool(read_only=True)
+async def memory_stats(
+    memory: Memory,
+    caller: Caller,
+    scope: Annotated[OptionalText, Field(description="Counts global and this scope; everything by default.")] = None,
+) -> Stats:
+    """Count memories by state: backlog of episodes, belief in facts, trust in rules."""
+    return plain(await management.statistics(memory, caller, scope))  # type: ignore[no-any-return]
+
+
+@tool(idempotent=True, toolset="full", aliases=_SHORT)
+async def memory_restore(
+    memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id, idempotency_key: Key = None
+) -> Restored:
+    """Bring a forgotten memory back into searches."""
+    wanted = parsed_id("memory_id", memory_id)
+    request = Request("memory_restore", {"type": memory_type, "id": str(wanted)}, idempotency_key)
+    return await management.restore(memory, caller, MemoryType(memory_type), wanted, request)  # type: ignore[return-value]
+
+
+@tool(read_only=True, toolset="full", aliases=_SHORT)
+async def memory_links(
+    memory: Memory,
+    caller: Caller,
+    memory_type: MemoryTypeName,
+    memory_id: Id,
+    direction: Literal["outgoing", "incoming", "both"] = "both",
+) -> list[dict[str, Any]]:
+    """Show what a memory was derived from, replaced, or led to."""
+    wanted = parsed_id("memory_id", memory_id)
+    found = await management.links_of(memory, caller, MemoryType(memory_type), wanted, direction)
+    return plain(found)  # type: ignore[no-any-return]
+
+
+@tool(read_only=True, toolset="full", aliases=_SHORT)
+async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id) -> History:
+    """Show what happened to a memory, what it superseded and what superseded it."""
+    wanted = parsed_id("memory_id", memory_id)
+    return plain(await management.history(memory, caller, MemoryType(memory_type), wanted))  # type: ignore[no-any-return]
+
+
+TOOLS = (memory_forget, memory_stats, memory_restore, memory_links, memory_history)

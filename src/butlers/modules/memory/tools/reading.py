@@ -1,0 +1,75 @@
+"""Tools that find."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from butlers.caller import Caller
+from butlers.contract import count_rows, tool
+from butlers.modules.memory.domain.model import MemoryType, Mode
+from butlers.modules.memory.operations import reading
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.tools import answers
+from butlers.modules.memory.tools.arguments import Blank, Id, MemoryTypeName, Scope, Text, TypeNames, parsed_id
+
+_RECALL_LIMIT = 10
+
+Limit = Annotated[Annotated[int, Field(ge=1, le=100)] | None, Blank, Field(description="How many at the most.")]
+
+
+@tool(read_only=True)
+async def memory_search(
+    memory: Memory,
+    caller: Caller,
+    query: Annotated[Text, Field(description="Words or a question.")],
+    types: TypeNames = None,
+    scope: Scope = None,
+    mode: Annotated[
+        Literal["semantic", "keyword", "hybrid"] | None, Blank, Field(description="By meaning, by words, or both.")
+    ] = None,
+    limit: Limit = None,
+    min_confidence: Annotated[
+        Annotated[float, Field(ge=0, le=1)] | None, Blank, Field(description="0.2 by default.")
+    ] = None,
+) -> list[answers.Memory]:
+    """Search episodes, facts and rules, for example to see what was said before; memory_recall is for topics."""
+    retrieval = memory.config.retrieval
+    asked = limit or retrieval.default_limit
+    found = await reading.search(
+        memory,
+        caller,
+        query,
+        types=[MemoryType(name) for name in types or list(MemoryType)],
+        scope=scope,
+        mode=Mode(mode or retrieval.default_mode),
+        limit=asked,
+        min_confidence=retrieval.min_confidence if min_confidence is None else min_confidence,
+    )
+    count_rows(asked=asked, returned=len(found))
+    return [answers.listed(record) for record in found]
+
+
+@tool()
+async def memory_recall(
+    memory: Memory,
+    caller: Caller,
+    topic: Annotated[Text, Field(description="What you are about to deal with.")],
+    scope: Scope = None,
+    limit: Limit = _RECALL_LIMIT,
+) -> list[answers.Memory]:
+    """Recall the facts and rules that matter for a topic. Call it first, before you answer or act."""
+    asked = limit or _RECALL_LIMIT
+    kinds = (MemoryType.FACT, MemoryType.RULE)
+    found = await reading.recall(memory, caller, topic, scope=scope, limit=asked, types=kinds)
+    count_rows(asked=asked, returned=len(found))
+    return [answers.listed(record) for record in found]
+
+
+@tool(aliases={"type": "memory_type", "id": "memory_id"})
+async def memory_get(memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id) -> answers.Memory:
+    """Read one memory whole, whatever its state, with its full content."""
+    found = await reading.get(memory, caller, MemoryType(memory_type), parsed_id("memory_id", memory_id))
+    return answers.whole(found)
+
+
+TOOLS = (memory_search, memory_recall, memory_get)

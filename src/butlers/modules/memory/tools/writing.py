@@ -1,0 +1,111 @@
+"""Tools that remember."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from butlers.caller import Caller
+from butlers.contract import tool
+from butlers.modules.memory.domain.model import GLOBAL, NewEpisode, NewFact, NewRule, Permanence
+from butlers.modules.memory.operations import writing
+from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.tools.answers import StoredEpisode, StoredFact, StoredRule
+from butlers.modules.memory.tools.arguments import (
+    Importance,
+    Key,
+    OptionalList,
+    OptionalText,
+    PermanenceName,
+    Text,
+    parsed_entity,
+    parsed_session,
+)
+
+_ORDINARY = 5.0
+
+
+@tool()
+async def memory_store_episode(
+    memory: Memory,
+    caller: Caller,
+    content: Annotated[Text, Field(description="What happened, in a few sentences.")],
+    butler: Annotated[Text, Field(description="This butler's name.")],
+    session_id: OptionalText = None,
+    importance: Importance = _ORDINARY,
+    idempotency_key: Key = None,
+) -> StoredEpisode:
+    """Keep what happened in a session, at its end; it is distilled into facts and rules later, then expires."""
+    episode = NewEpisode(
+        content=content,
+        butler=butler,
+        session_id=parsed_session(session_id or caller.session_id),
+        importance=_ORDINARY if importance is None else importance,
+    )
+    asked = {"content": content, "butler": butler, "session_id": session_id, "importance": importance}
+    request = Request("memory_store_episode", asked, idempotency_key)
+    return await writing.store_episode(memory, caller, episode, request)  # type: ignore[return-value]
+
+
+@tool()
+async def memory_store_fact(
+    memory: Memory,
+    caller: Caller,
+    subject: Annotated[Text, Field(description="Who or what it is about: user, a name, a project.")],
+    predicate: Annotated[Text, Field(description="What about it, in snake_case: favorite_color, works_at.")],
+    content: Annotated[Text, Field(description="What is true.")],
+    importance: Importance = _ORDINARY,
+    permanence: PermanenceName = "standard",
+    scope: Annotated[OptionalText, Field(description="global, or a butler's name.")] = GLOBAL,
+    tags: OptionalList = None,
+    entity_id: Annotated[OptionalText, Field(description="The entity it is about, from entity_resolve.")] = None,
+    idempotency_key: Key = None,
+) -> StoredFact:
+    """Store something durable you learned. The same subject and predicate again replaces what was known."""
+    fact = NewFact(
+        subject=subject,
+        predicate=predicate,
+        content=content,
+        importance=_ORDINARY if importance is None else importance,
+        permanence=Permanence.named(permanence or "standard"),
+        scope=scope or GLOBAL,
+        tags=tuple(tags or ()),
+        entity_id=parsed_entity(entity_id),
+    )
+    asked = {
+        "subject": subject,
+        "predicate": predicate,
+        "content": content,
+        "importance": importance,
+        "permanence": permanence,
+        "scope": scope,
+        "tags": tags,
+        "entity_id": entity_id,
+    }
+    request = Request("memory_store_fact", asked, idempotency_key)
+    return await writing.store_fact(memory, caller, fact, request)  # type: ignore[return-value]
+
+
+@tool()
+async def memory_store_rule(
+    memory: Memory,
+    caller: Caller,
+    content: Annotated[Text, Field(description="What to do, or not to do, and when.")],
+    scope: Annotated[OptionalText, Field(description="global, or a butler's name.")] = GLOBAL,
+    tags: OptionalList = None,
+    permanence: PermanenceName = None,
+    idempotency_key: Key = None,
+) -> StoredRule:
+    """Store a way of working worth repeating; it earns trust with memory_mark_helpful."""
+    rule = NewRule(
+        content=content,
+        scope=scope or GLOBAL,
+        tags=tuple(tags or ()),
+        permanence=Permanence.named(permanence) if permanence else None,
+    )
+    asked = {"content": content, "scope": scope, "tags": tags, "permanence": permanence}
+    request = Request("memory_store_rule", asked, idempotency_key)
+    return await writing.store_rule(memory, caller, rule, request)  # type: ignore[return-value]
+
+
+TOOLS = (memory_store_episode, memory_store_fact, memory_store_rule)
