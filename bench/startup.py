@@ -104,7 +104,7 @@ def start_times(repeats: int) -> Samples:
                 note(samples, "butler later", later)
                 with butler(home, folder) as beside:
                     note(samples, "beside", beside)
-    return samples
+    return dict(samples)
 
 
 def note(samples: Samples, name: str, started: Started) -> None:
