@@ -33,7 +33,8 @@ TEXTS = [
     "A long paragraph. " * 60 + "The end is cut off after 256 tokens.",
     "<script>alert('x')</script> & <b>markup</b>",
     "naïve café — “quotes” … ellipsis",
-    "I", "a b c d e f g h i j k l m n o p q r s t u v w x y z",
+    "I",
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z",
 ]
 
 

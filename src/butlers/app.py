@@ -1,6 +1,8 @@
 """The composition root: butler.toml in, a running butler out. The only place that wires."""
 
+import asyncio
 import contextlib
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +122,7 @@ async def opened(
     from butlers.host import modules as loader
 
     kinds = loader.in_order({module.name: module for module in modules}, config.modules)
-    async with placed(config, env) as place:
+    async with placed(config, env) as place, place.kept_up():
         with db.faults():
             await migrated(place, branches(config, modules))
             await checked(place)
@@ -146,6 +148,7 @@ async def serve_http(
     from butlers.host import http
     from butlers.host.server import http_app
 
+    _end_on_sigterm()
     config = configuration(folder, modules)
     host, limits = config.butler.http.host, config.butler.limits
     with http.listening(host, config.butler.port if port is None else port) as listener:
@@ -158,9 +161,17 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
     """Run the butler over stdin and stdout until the client leaves or a signal comes."""
     from butlers.host import stdio
 
+    _end_on_sigterm()
     config = configuration(folder, modules)
     async with opened(config, environment(), modules) as butler, serving(butler, over_http=False) as server:
         await stdio.serve(server.mcp, grace=config.butler.limits.grace_seconds, idle=server.door.idle)
+
+
+def _end_on_sigterm() -> None:
+    """Let a SIGTERM that comes before the server listens for it end the start cleanly, embedded server included."""
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 @contextlib.asynccontextmanager

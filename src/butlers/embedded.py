@@ -58,6 +58,16 @@ class Cluster:
         """A connection URI of that database for that role."""
         return f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={quote(str(self.sockets))}"
 
+    def keep_up(self) -> bool:
+        """Start the server again if it died under us; whether that was needed."""
+        if _state(self.folder / "data") is not None:
+            return False
+        with _exclusively(self.folder / "start.lock"):
+            if _is_ready(self.folder / "data"):
+                return False
+            _start(self.folder / "data", self.sockets)
+            return True
+
     def release(self, *, stop: bool = True) -> bool:
         """Let go of the server; the last to let go stops it, unless it is left to whoever comes next."""
         if self._using.closed:

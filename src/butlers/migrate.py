@@ -6,6 +6,7 @@ they are imported by the functions that migrate. `pending` tells without them wh
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -27,6 +28,8 @@ _LOCK = 0x6275746C657273  # "butlers"
 _REVISION_FILE = re.compile(r"([a-z]+_\d{3,})_\w+\.py")
 _OBJECT = re.compile(r"(table|function|sequence) ([a-z_][a-z0-9_]*)(\([a-z0-9_, \[\]]*\))?")
 _PRIVILEGES = frozenset({"select", "insert", "update", "delete", "execute", "usage"})
+
+_one_at_a_time = asyncio.Lock()
 
 
 class MigrationFault(Fault):
@@ -188,7 +191,8 @@ async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnec
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn), poolclass=NullPool
     )
     try:
-        async with engine.begin() as connection:
+        # Alembic's `op` belongs to the process: two databases migrated at once would mix their statements up.
+        async with _one_at_a_time, engine.begin() as connection:
             await connection.run_sync(_settle, owner)
             yield connection
     finally:

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import logging
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
@@ -22,9 +24,12 @@ if TYPE_CHECKING:
 else:
     PlainConnection = Any
 
+log = logging.getLogger("butlers.database")
+
 OLDEST_SERVER = 150000
 _EXTENSIONS = ("vector", "uuid-ossp", "pg_trgm", "unaccent")
 _CONNECT_SECONDS = 10
+_WATCH_SECONDS = 1.0
 _BOTH_URLS = (
     "Set BUTLERS_ADMIN_DATABASE_URL to a role that owns the tables and BUTLERS_DATABASE_URL to a restricted one."
 )
@@ -57,6 +62,25 @@ class Place:
             finally:
                 await connection.close()
 
+    @contextlib.asynccontextmanager
+    async def kept_up(self) -> AsyncIterator[None]:
+        """While the block lasts, an embedded server that dies is started again."""
+        watch = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while self.cluster is not None:
+            await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                if await asyncio.to_thread(self.cluster.keep_up):
+                    log.warning("the embedded server had died and was started again")
+            except Unavailable as fault:
+                log.error("the embedded server can't be started again: %s", fault.message)
+
     async def release(self, *, stop: bool = True) -> None:
         """Let go of the embedded server, if that is where the database is."""
         if self.cluster is not None:
@@ -76,7 +100,7 @@ async def prepare(config: Configuration, environment: Environment) -> Place:
 
 async def _embedded(butler: str, environment: Environment) -> Place:
     """The embedded server: its superuser makes a database `butler_<name>` and the two roles."""
-    cluster = await asyncio.to_thread(embedded.acquire, environment.home)
+    cluster = await _acquired(environment.home)
     database = f"butler_{butler}"
     owner, app = f"{database}_owner", f"{database}_app"
     try:
@@ -92,6 +116,17 @@ async def _embedded(butler: str, environment: Environment) -> Place:
         await asyncio.to_thread(cluster.release)
         raise
     return Place(cluster.dsn(database, app), app, admin, owner, cluster)
+
+
+async def _acquired(home: Path) -> embedded.Cluster:
+    """The server, or none at all: a start that is cancelled lets go of what its thread still brings."""
+    acquiring = asyncio.ensure_future(asyncio.to_thread(embedded.acquire, home))
+    try:
+        return await asyncio.shield(acquiring)
+    except asyncio.CancelledError:
+        cluster = await acquiring
+        await asyncio.to_thread(cluster.release)
+        raise
 
 
 async def _by_one_url(url: str, butler: str) -> Place:

@@ -1,6 +1,7 @@
 """Butlers that start at one moment, are killed, find no database, and stop (rows 8, 12, 20)."""
 
 import asyncio
+import os
 import signal
 from datetime import UTC, datetime, timedelta
 
@@ -52,6 +53,37 @@ async def test_row_12_a_call_under_way_finishes_before_the_server_is_stopped(own
     butler.popen.send_signal(signal.SIGTERM)
     assert (await call).structured_content == {"rows": 1}
     assert await asyncio.to_thread(butler.end) == 0
+    assert servers(own_home) == 0
+
+
+async def test_row_07_an_embedded_server_that_dies_is_started_again_under_a_running_butler(
+    own_home, tmp_path, processes
+):
+    name = new_name()
+    butler = processes.butler(write_folder(tmp_path, name=name), own_home, probe=True)
+    served = Served(butler, butler.ready(), f"postgresql://postgres@/butler_{name}?host={own_home}/postgres/data")
+    assert (await served.call("probe_write", text="before")).structured_content == {"rows": 1}
+    postmaster = int((own_home / "postgres/data/postmaster.pid").read_text().split()[0])
+    os.kill(postmaster, signal.SIGKILL)
+
+    async def works() -> bool:
+        answer = await served.call("probe_write", text="after")
+        return not answer.is_error
+
+    await eventually(works, "calls to work again", seconds=20)
+    assert (await served.call("probe_write", text="more")).structured_content == {"rows": 3}
+    assert await asyncio.to_thread(butler.end) == 0
+    assert servers(own_home) == 0
+
+
+async def test_row_12_a_sigterm_during_the_start_leaves_no_server_behind(own_home, tmp_path, processes):
+    butler = processes.butler(write_folder(tmp_path, probe=False), own_home, "--port", "0")
+
+    async def database_is_up() -> bool:
+        return servers(own_home) == 1
+
+    await eventually(database_is_up, "the embedded server to be up", seconds=20)
+    assert await asyncio.to_thread(butler.end, signal.SIGTERM) == 0
     assert servers(own_home) == 0
 
 
