@@ -1,4 +1,7 @@
-"""A module made for tests: tools that say who called, wait, fail and write. `python -m probe DIR` runs a butler with it."""
+"""A module made for tests: tools that say who called, wait, fail and write.
+
+`python -m probe DIR` runs a butler with it.
+"""
 
 import asyncio
 import sys

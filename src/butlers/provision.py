@@ -79,7 +79,7 @@ class Place:
                 if await asyncio.to_thread(self.cluster.keep_up):
                     log.warning("the embedded server had died and was started again")
             except Unavailable as fault:
-                log.error("the embedded server can't be started again: %s", fault.message)
+                log.warning("the embedded server can't be started again: %s", fault.message)
 
     async def release(self, *, stop: bool = True) -> None:
         """Let go of the embedded server, if that is where the database is."""
