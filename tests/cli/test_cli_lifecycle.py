@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from contextlib import contextmanager
+from pathlib import Path
 
 import asyncpg
 import httpx2
@@ -147,13 +150,21 @@ async def test_psql_takes_both_addresses_and_only_the_administrator_sees_every_t
     assert json.loads(butlers("dsn", new, "--json").stdout) == {"dsn": application}
 
 
-def test_dsn_leaves_the_server_running_for_whoever_asked(butlers, tmp_path, new):
-    home = new.parent.parent.parent / f"home-{uuid.uuid4().hex[:8]}"
-    answer = butlers("dsn", new, BUTLERS_HOME=str(home))
-    try:
-        assert psql(answer.stdout.strip(), "select 1").stdout == "1\n"
-    finally:
-        embedded.acquire(home).release()
+@pytest.fixture
+def another_home():
+    """A BUTLERS_HOME whose server no other test uses, and where the server's user can reach it."""
+    made = Path(tempfile.mkdtemp(prefix="butlers-home-"))
+    made.chmod(0o755)
+    yield made
+    embedded.acquire(made).release()
+    shutil.rmtree(made)
+
+
+def test_dsn_leaves_the_server_running_for_whoever_asked(butlers, new, another_home):
+    answer = butlers("dsn", new, BUTLERS_HOME=str(another_home))
+    assert answer.returncode == 0, answer.stderr
+    assert psql(answer.stdout.strip(), "select 1").stdout == "1\n"
+    assert embedded.acquire(another_home).release()
     assert psql(answer.stdout.strip(), "select 1").returncode == 2
 
 
