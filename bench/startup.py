@@ -24,7 +24,7 @@ from butlers import embedded
 from report import Report, Table, spread
 
 TOML = '[butler]\nname = "bench"\nport = 0\n\n[modules.memory]\nenabled = true\n'
-HEAVY = ("alembic", "sqlalchemy", "onnxruntime", "tokenizers", "numpy")
+HEAVY = ("alembic", "sqlalchemy", "onnx", "onnxruntime", "tokenizers", "numpy")
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s*(\S+)")
 _MILLI, _MIB = 1000.0, 2.0**20
 Samples = dict[str, list[float]]
