@@ -126,7 +126,7 @@ async def opened(
         with db.faults():
             await migrated(place, branches(config, modules))
             await checked(place)
-        database = await db.connect(place.dsn, config.butler.database.pool_size)
+        database = await db.connect(place.dsn, config.butler.database.pool_size, place.as_owner)
         try:
             started = await loader.start(kinds, config.modules, database, config.butler.name)
             try:

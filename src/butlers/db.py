@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,13 +11,16 @@ import asyncpg
 from pgvector.asyncpg import register_vector
 
 from butlers.caller import Caller
-from butlers.errors import Fault, Overloaded, TimedOut, Unavailable
+from butlers.errors import Fault, Forbidden, Overloaded, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    PlainConnection: TypeAlias = asyncpg.Connection[asyncpg.Record]
     Pool: TypeAlias = asyncpg.Pool[asyncpg.Record]
 else:
-    Connection = Pool = Any
+    Connection = PlainConnection = Pool = Any
+
+Owner: TypeAlias = Callable[[], contextlib.AbstractAsyncContextManager[PlainConnection]]
 
 ACQUIRE_SECONDS = 2.0
 SEARCH_SECONDS = 5.0
@@ -31,6 +34,11 @@ _SESSION = {
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "10s",
     "timezone": "UTC",
+    # Of a vector index: all lists of the one built on an empty table, and enough of the one that replaces it.
+    "ivfflat.probes": "20",
+    "hnsw.ef_search": "200",
+    "hnsw.iterative_scan": "relaxed_order",
+    "hnsw.max_scan_tuples": "40000",
 }
 
 
@@ -46,9 +54,10 @@ class PoolUse:
 class Database:
     """One butler's database, reached as the application's restricted role."""
 
-    def __init__(self, pool: Pool, dsn: str) -> None:
+    def __init__(self, pool: Pool, dsn: str, owner: Owner | None = None) -> None:
         self._pool = pool
         self._dsn = dsn
+        self._owner = owner
 
     @contextlib.asynccontextmanager
     async def transaction(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
@@ -80,6 +89,12 @@ class Database:
             finally:
                 await _close(connection)
 
+    def as_owner(self) -> contextlib.AbstractAsyncContextManager[PlainConnection]:
+        """A connection of the tables' owner, for upkeep that only an owner may do."""
+        if self._owner is None:
+            raise Forbidden("only the application's role is known", hint="Set BUTLERS_ADMIN_DATABASE_URL.")
+        return self._owner()
+
     async def ping(self) -> None:
         """Return when the database answers; raise `Unavailable` when it does not."""
         await self.lookup("select 1")
@@ -109,7 +124,7 @@ class Database:
             await self._pool.release(connection)
 
 
-async def connect(dsn: str, pool_size: int = 10) -> Database:
+async def connect(dsn: str, pool_size: int = 10, owner: Owner | None = None) -> Database:
     """A database with its pool open."""
     with faults(), _reaching():
         pool = await asyncpg.create_pool(
@@ -121,10 +136,10 @@ async def connect(dsn: str, pool_size: int = 10) -> Database:
             init=_codecs,
             reset=_nothing_to_reset,
         )
-    return Database(pool, dsn)
+    return Database(pool, dsn, owner)
 
 
-async def _codecs(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def _codecs(connection: PlainConnection) -> None:
     """Python values for JSON and vectors, so that no statement has to convert them."""
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
@@ -133,11 +148,11 @@ async def _codecs(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         await register_vector(connection)
 
 
-async def _nothing_to_reset(_: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def _nothing_to_reset(_: PlainConnection) -> None:
     """Save a round trip: settings and locks here end with their transaction (asyncpg rolls an open one back)."""
 
 
-async def _close(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def _close(connection: PlainConnection) -> None:
     with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         await connection.close(timeout=1)
 

@@ -9,20 +9,14 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from butlers import embedded
 from butlers.config import Configuration, Environment
-from butlers.db import faults
+from butlers.db import PlainConnection, faults
 from butlers.errors import ConfigurationFault, Unavailable
-
-if TYPE_CHECKING:
-    PlainConnection: TypeAlias = asyncpg.Connection[asyncpg.Record]
-else:
-    PlainConnection = Any
 
 log = logging.getLogger("butlers.database")
 
