@@ -12,12 +12,12 @@ from butlers import db, migrate, provision
 from butlers.caller import Caller
 from butlers.config import Configuration, Environment, environment, load
 from butlers.contract import Module
-from butlers.db import Database
+from butlers.db import Database, PlainConnection
 from butlers.errors import ConfigurationFault
 from butlers.host.migrations import CORE
 from butlers.migrate import Branch, Migration
 from butlers.modules.memory import MemoryModule
-from butlers.provision import Place, PlainConnection
+from butlers.provision import Place
 
 if TYPE_CHECKING:
     from butlers.host.server import Server

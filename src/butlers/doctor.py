@@ -8,9 +8,10 @@ from pathlib import Path
 from butlers import app, db
 from butlers.config import Configuration, Environment, RuntimeConfig
 from butlers.contract import Check
+from butlers.db import PlainConnection
 from butlers.errors import Fault
 from butlers.host import modules
-from butlers.provision import Place, PlainConnection
+from butlers.provision import Place
 
 
 async def examine(folder: Path, environment: Environment) -> list[Check]:

@@ -13,9 +13,8 @@ import aiosql
 import asyncpg
 
 from butlers.caller import valid_tenant
-from butlers.db import Database
+from butlers.db import Database, PlainConnection
 from butlers.errors import InvalidInput, NotFound
-from butlers.provision import PlainConnection
 
 PREFIX = "butlers"
 ROLES = frozenset({"admin"})
