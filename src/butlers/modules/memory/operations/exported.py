@@ -1,0 +1,414 @@
+"""The form of an exported memory: a header and one record a line, checked to the last before any is believed."""
+
+import base64
+import binascii
+import hashlib
+import struct
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, BinaryIO, Literal
+from uuid import UUID
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_serializer,
+    field_validator,
+)
+from pydantic_core import from_json
+
+from butlers.errors import InvalidInput
+from butlers.modules.memory.domain.model import MOST_IMPORTANT, Maturity, MemoryType, Permanence, Relation, fact_text
+from butlers.modules.memory.domain.text import one_line
+from butlers.modules.memory.store.portability import ORDER, Kind
+
+FORMAT = "butlers-memory"
+VERSION = 1
+DIMENSIONS = 384
+LONGEST_LINE = 32 * 1024 * 1024
+
+Text = Annotated[str, Field(pattern=r"\S")]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Importance = Annotated[float, Field(ge=0, le=MOST_IMPORTANT)]
+Rate = Annotated[float, Field(ge=0)]
+Object = dict[str, Any]
+
+
+class BrokenFile(InvalidInput):
+    """A line that can't be what was exported."""
+
+    hint = "Nothing was imported. Export anew, or mend that line."
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(f"line {line}: {one_line(problem)}")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class Header(_Strict):
+    """The first line: what the file is, and how much has to follow."""
+
+    format: Literal["butlers-memory"]
+    version: int
+    butler: str
+    tenant: str
+    created_at: AwareDatetime
+    vectors: bool
+    counts: dict[Kind, Annotated[int, Field(ge=0)]]
+
+    @field_serializer("created_at")
+    def _with_offset(self, moment: datetime) -> str:
+        return moment.isoformat()
+
+    @property
+    def memories(self) -> int:
+        """How many episodes, facts and rules there are."""
+        return sum(self.counts.get(kind, 0) for kind in (Kind.EPISODE, Kind.FACT, Kind.RULE))
+
+    @property
+    def records(self) -> int:
+        """How many lines follow."""
+        return sum(self.counts.values())
+
+
+class _Identified(_Strict):
+    id: UUID
+
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        """What no other record of the kind may have as well."""
+        return (self.id.int,)
+
+    @property
+    def names(self) -> Iterable[tuple[Kind, UUID | None]]:
+        """What has to be there for this to be true."""
+        return ()
+
+
+class _EmbeddingVersion(_Identified):
+    kind: Literal[Kind.EMBEDDING_VERSION]
+    model: Text
+    version: Text
+    dimensions: Annotated[int, Field(gt=0, lt=2**31)]
+    created_at: AwareDatetime
+
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        return (self.id.int, _digest(self.model, self.version))
+
+
+class _Entity(_Identified):
+    kind: Literal[Kind.ENTITY]
+    canonical_name: Text
+    entity_type: Literal["person", "organization", "place", "other"]
+    aliases: list[str]
+    metadata: Object
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        live = () if "merged_into" in self.metadata else (_digest("", self.canonical_name.lower(), self.entity_type),)
+        return (self.id.int, _digest(self.canonical_name, self.entity_type), *live)
+
+
+class _Embedded(_Identified):
+    content: Text
+    created_at: AwareDatetime
+    reference_count: Count
+    last_referenced_at: AwareDatetime | None
+    metadata: Object
+    embedding_version_id: UUID | None
+    embedding: str | None = None
+
+    @field_validator("embedding")
+    @classmethod
+    def _points_somewhere(cls, encoded: str | None) -> str | None:
+        if encoded is not None:
+            decoded(encoded)
+        return encoded
+
+    @property
+    def searchable(self) -> str:
+        """What is embedded and indexed."""
+        return self.content
+
+    @property
+    def names(self) -> Iterable[tuple[Kind, UUID | None]]:
+        return ((Kind.EMBEDDING_VERSION, self.embedding_version_id),)
+
+
+class _Episode(_Embedded):
+    kind: Literal[Kind.EPISODE]
+    butler: Text
+    session_id: UUID | None
+    importance: Importance
+    consolidation_status: Literal["pending", "consolidated", "failed", "dead_letter"]
+    consolidation_attempts: Count
+    last_consolidation_error: str | None
+    next_consolidation_retry_at: AwareDatetime | None
+    expires_at: AwareDatetime | None
+
+
+class _Believed(_Embedded):
+    scope: Text
+    confidence: Share
+    decay_rate: Rate
+    permanence: Permanence
+    source_butler: str | None
+    source_episode_id: UUID | None
+    last_confirmed_at: AwareDatetime | None
+    tags: list[Any]
+
+    @property
+    def names(self) -> Iterable[tuple[Kind, UUID | None]]:
+        return (*super().names, (Kind.EPISODE, self.source_episode_id))
+
+
+class _Fact(_Believed):
+    kind: Literal[Kind.FACT]
+    subject: Text
+    predicate: Text
+    importance: Importance
+    supersedes_id: UUID | None
+    entity_id: UUID | None
+    validity: Literal["active", "fading", "superseded", "expired", "retracted"]
+
+    @property
+    def searchable(self) -> str:
+        return fact_text(self.subject, self.predicate, self.content)
+
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        if self.validity not in {"active", "fading"}:
+            return (self.id.int,)
+        about = (str(self.entity_id),) if self.entity_id else ("", self.subject)
+        return (self.id.int, _digest(self.scope, self.predicate, *about))
+
+    @property
+    def names(self) -> Iterable[tuple[Kind, UUID | None]]:
+        return (*super().names, (Kind.ENTITY, self.entity_id), (Kind.FACT, self.supersedes_id))
+
+
+class _Rule(_Believed):
+    kind: Literal[Kind.RULE]
+    maturity: Maturity
+    effectiveness_score: Share
+    applied_count: Count
+    success_count: Count
+    harmful_count: Count
+    last_applied_at: AwareDatetime | None
+    last_evaluated_at: AwareDatetime | None
+
+
+class _Link(_Strict):
+    kind: Literal[Kind.LINK]
+    source_type: MemoryType
+    source_id: UUID
+    target_type: MemoryType
+    target_id: UUID
+    relation: Relation
+    created_at: AwareDatetime
+
+    @property
+    def keys(self) -> Iterable[Hashable]:
+        return (_digest(self.source_type, str(self.source_id), self.target_type, str(self.target_id)),)
+
+    @property
+    def names(self) -> Iterable[tuple[Kind, UUID | None]]:
+        # A link outlives the episode it leads to.
+        return ()
+
+
+class _RuleApplication(_Identified):
+    kind: Literal[Kind.RULE_APPLICATION]
+    rule_id: UUID
+    outcome: Literal["helpful", "harmful"]
+    applied_at: AwareDatetime
+    actor: str | None
+    session_id: UUID | None
+    request_id: str | None
+    context: Object
+
+    @property
+    def names(self) -> Iterable[tuple[Kind, UUID | None]]:
+        return ((Kind.RULE, self.rule_id),)
+
+
+class _Event(_Identified):
+    kind: Literal[Kind.EVENT]
+    event_type: Text
+    entity_type: str | None
+    entity_id: UUID | None
+    actor: str | None
+    request_id: str | None
+    payload: Object
+    occurred_at: AwareDatetime
+
+
+Exported = _EmbeddingVersion | _Entity | _Episode | _Fact | _Rule | _Link | _RuleApplication | _Event
+Memory = _Episode | _Fact | _Rule
+_record: TypeAdapter[Exported] = TypeAdapter(Annotated[Exported, Field(discriminator="kind")])
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A record as it stands in the file, and as it was understood."""
+
+    number: int
+    size: int
+    record: Exported
+    values: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a whole file says: its header, and the facts that come before what they superseded."""
+
+    header: Header
+    superseded_later: dict[UUID, UUID] = field(default_factory=dict)
+
+
+def encoded(vector: Any) -> str:
+    """A vector as text: its 32-bit numbers, little end first, in base64."""
+    numbers = [float(number) for number in vector]
+    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+def decoded(text: str) -> list[float]:
+    """The vector of a text; one without length or of other dimensions is none."""
+    try:
+        numbers = struct.unpack(f"<{DIMENSIONS}f", base64.b64decode(text, validate=True))
+    except (binascii.Error, struct.error, ValueError):
+        raise ValueError(f"it is not {DIMENSIONS} numbers") from None
+    length = sum(number * number for number in numbers)
+    if not 0 < length < float("inf"):
+        raise ValueError("it points nowhere")
+    return list(numbers)
+
+
+def surveyed(file: BinaryIO) -> Survey:
+    """Read a whole file and refuse it at the first line that is not right; of each record only its id is kept."""
+    header, number = _header(file), 1
+    survey, ledger = Survey(header), _Ledger()
+    for line in lines(file):
+        number = line.number
+        ledger.enter(line)
+    for kind in ORDER:
+        told, found = header.counts.get(kind, 0), ledger.count(kind)
+        if told != found:
+            raise BrokenFile(number, f"the file ends here, and of {told} records of kind {kind} it has {found}")
+    survey.superseded_later.update(ledger.resolved())
+    return survey
+
+
+def lines(file: BinaryIO) -> Iterator[Line]:
+    """Every record of a file, from its beginning."""
+    file.seek(0)
+    _raw(file, 1)
+    number = 1
+    while raw := _raw(file, number := number + 1):
+        values = _json(raw, number)
+        try:
+            record = _record.validate_json(raw)
+        except ValidationError as error:
+            raise BrokenFile(number, _complaint(error)) from None
+        yield Line(number, len(raw), record, values)
+
+
+class _Ledger:
+    """Who has been seen so far."""
+
+    def __init__(self) -> None:
+        self._keys: dict[Kind, set[Hashable]] = {kind: set() for kind in ORDER}
+        self._counts = dict.fromkeys(ORDER, 0)
+        self._last = 0
+        self._waiting: dict[UUID, tuple[int, UUID]] = {}
+
+    def count(self, kind: Kind) -> int:
+        return self._counts[kind]
+
+    def enter(self, line: Line) -> None:
+        kind = line.record.kind
+        if ORDER.index(kind) < self._last:
+            raise BrokenFile(line.number, f"a record of kind {kind} after one of kind {ORDER[self._last]}")
+        self._last = ORDER.index(kind)
+        self._counts[kind] += 1
+        for key in line.record.keys:
+            if key in self._keys[kind]:
+                raise BrokenFile(line.number, f"another {kind} has the same id or key")
+            self._keys[kind].add(key)
+        for named, named_id in line.record.names:
+            if named_id is not None and named_id.int not in self._keys[named]:
+                self._missing(line, named, named_id)
+
+    def resolved(self) -> dict[UUID, UUID]:
+        """Facts that came before what they superseded, which came as well."""
+        for number, named_id in self._waiting.values():
+            if named_id.int not in self._keys[Kind.FACT]:
+                raise BrokenFile(number, f"it names the fact {named_id}, which is not in the file")
+        return {fact_id: named_id for fact_id, (_, named_id) in self._waiting.items()}
+
+    def _missing(self, line: Line, named: Kind, named_id: UUID) -> None:
+        if named is not Kind.FACT or not isinstance(line.record, _Fact):
+            raise BrokenFile(line.number, f"it names the {named} {named_id}, which is not before it in the file")
+        self._waiting[line.record.id] = (line.number, named_id)
+
+
+def _header(file: BinaryIO) -> Header:
+    file.seek(0)
+    raw = _raw(file, 1)
+    values = _json(raw, 1)
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise BrokenFile(1, "this is not an exported memory")
+    if values.get("version") != VERSION:
+        raise BrokenFile(1, f"its format has version {values.get('version')}, and version {VERSION} is understood")
+    try:
+        return Header.model_validate_json(raw)
+    except ValidationError as error:
+        raise BrokenFile(1, _complaint(error)) from None
+
+
+def _raw(file: BinaryIO, number: int) -> bytes:
+    raw = file.readline(LONGEST_LINE + 1)
+    if len(raw) > LONGEST_LINE:
+        raise BrokenFile(number, "it is too long for a record")
+    return raw
+
+
+def _json(raw: bytes, number: int) -> Any:
+    try:
+        values = from_json(raw, allow_inf_nan=False)
+    except ValueError:
+        raise BrokenFile(number, "it is not JSON, or it was cut off") from None
+    if b"\\u0000" in raw and _has_nul(values):
+        raise BrokenFile(number, "it has a NUL character")
+    return values
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any("\x00" in name or _has_nul(each) for name, each in value.items())
+    if isinstance(value, list):
+        return any(_has_nul(each) for each in value)
+    return isinstance(value, str) and "\x00" in value
+
+
+def _complaint(error: ValidationError) -> str:
+    """The first thing that is wrong, and where."""
+    detail = error.errors(include_url=False, include_input=False)[0]
+    kinds = {str(kind) for kind in Kind}
+    where = ".".join(str(part) for part in detail["loc"] if str(part) not in kinds)
+    return f"{where}: {detail['msg']}" if where else detail["msg"]
+
+
+def _digest(*parts: str) -> bytes:
+    return hashlib.blake2b("\x1f".join(parts).encode("utf-8", "replace"), digest_size=16).digest()

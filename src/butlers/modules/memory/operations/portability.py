@@ -1,0 +1,232 @@
+"""A whole tenant, out into a file and back: everything or nothing."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from butlers.caller import Caller
+from butlers.db import WORK_SECONDS, Connection
+from butlers.errors import AlreadyExists, Conflict
+from butlers.modules.memory.domain.text import indexable
+from butlers.modules.memory.operations import exported
+from butlers.modules.memory.operations.exported import BrokenFile, Header, Line, Memory, Survey
+from butlers.modules.memory.runtime import Memory as Running
+from butlers.modules.memory.store import events, portability, versions
+from butlers.modules.memory.store.events import Event
+from butlers.modules.memory.store.portability import BATCH, MEMORIES, ORDER, Kind, Row, Searchable
+
+LARGEST_BATCH = 4 * 1024 * 1024
+_SORTING_SECONDS = 600.0
+
+Told = Callable[[int, int], None]
+"""Hears how many records are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came in, and what was there already."""
+
+    header: Header
+    imported: Mapping[Kind, int]
+    skipped: Mapping[Kind, int]
+
+
+def _nobody(_: int, __: int) -> None:
+    """Nobody is told."""
+
+
+async def export(
+    memory: Running, caller: Caller, write: Callable[[str], Any], *, vectors: bool = False, told: Told = _nobody
+) -> Header:
+    """Write all that the tenant has, a line for each record, as it was at one moment."""
+    header: Header | None = None
+    done = 0
+    async with memory.transaction(caller, seconds=_SORTING_SECONDS) as tx:
+        await portability.be_patient(tx)
+        async for rows in portability.everything(tx, caller, vectors=vectors):
+            records = rows
+            if header is None:
+                header, records = _header(memory, caller, rows[0], vectors=vectors), rows[1:]
+                write(header.model_dump_json() + "\n")
+            write("".join(_line(row) for row in records))
+            done += len(records)
+            told(done, header.records)
+    if header is None:
+        raise AssertionError("the counts come first")
+    return header
+
+
+def _header(memory: Running, caller: Caller, counts: Row, *, vectors: bool) -> Header:
+    return Header(
+        format="butlers-memory",
+        version=exported.VERSION,
+        butler=memory.butler,
+        tenant=caller.tenant,
+        created_at=datetime.now(UTC),
+        vectors=vectors,
+        counts={kind: counts.record[kind] for kind in ORDER},
+    )
+
+
+def _line(row: Row) -> str:
+    values = {"kind": row.kind, **row.record}
+    if row.embedding is not None:
+        values["embedding"] = exported.encoded(row.embedding.to_list())
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+async def import_file(
+    memory: Running, caller: Caller, file: BinaryIO, *, merge: bool = False, told: Told = _nobody
+) -> Imported:
+    """Take in a whole file, checked to its last line before anything is written; all of it or nothing."""
+    survey = await asyncio.to_thread(exported.surveyed, file)
+    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
+        await portability.be_patient(tx)
+        await _admitted(tx, caller, merge=merge)
+        taking = _Taking(memory, caller, tx, survey, merge=merge)
+        for batch in _batches(exported.lines(file)):
+            await taking.take(batch)
+            told(taking.done, survey.header.records)
+        return await taking.finished()
+
+
+async def _admitted(tx: Connection, caller: Caller, *, merge: bool) -> None:
+    if not await portability.alone(tx, caller):
+        raise Conflict(f"another import into the tenant {caller.tenant} is under way", hint="Wait until it is done.")
+    if not merge and await portability.occupied(tx, caller):
+        raise AlreadyExists(
+            f"the tenant {caller.tenant} is not empty",
+            hint="Name an empty one with --tenant, or add to this one with --merge.",
+        )
+
+
+class _Taking:
+    """An import under way."""
+
+    def __init__(self, memory: Running, caller: Caller, tx: Connection, survey: Survey, *, merge: bool) -> None:
+        self._memory, self._caller, self._tx = memory, caller, tx
+        self._survey, self._merge = survey, merge
+        self._id = uuid4()
+        self._imported: Counter[Kind] = Counter(dict.fromkeys(ORDER, 0))
+        self._skipped: Counter[Kind] = Counter(dict.fromkeys(ORDER, 0))
+        self._to_tie: dict[UUID, UUID] = {}
+        self._version_known = False
+
+    @property
+    def done(self) -> int:
+        """How many records have been dealt with."""
+        return self._imported.total() + self._skipped.total()
+
+    async def take(self, batch: Sequence[Line]) -> None:
+        """Write what is not there yet."""
+        kind = batch[0].record.kind
+        with _blamed_on(batch):
+            new = await (self._memories(batch) if kind in MEMORIES else self._plain(batch))
+        self._imported[kind] += len(new)
+        self._skipped[kind] += len(batch) - len(new)
+        if len(new) < len(batch) and not self._merge and kind is not Kind.EMBEDDING_VERSION:
+            raise Conflict(f"the tenant {self._caller.tenant} is being filled by others", hint="Try it with --merge.")
+        if kind in {*MEMORIES, Kind.ENTITY}:
+            await self._note({"kind": kind, "imported": len(new), "ids": [str(each) for each in new]})
+
+    async def finished(self) -> Imported:
+        """What came of it, once what came late is tied to what came early."""
+        if self._to_tie:
+            await portability.tie(self._tx, self._caller, self._to_tie)
+        header = self._survey.header
+        source = {"tenant": header.tenant, "butler": header.butler, "created_at": header.created_at.isoformat()}
+        await self._note({"imported": self._imported, "skipped": self._skipped, "from": source})
+        return Imported(header, self._imported, self._skipped)
+
+    async def _plain(self, batch: Sequence[Line]) -> Sequence[UUID]:
+        kind, values = batch[0].record.kind, [line.values for line in batch]
+        return await portability.insert(self._tx, self._caller, kind, values)
+
+    async def _memories(self, batch: Sequence[Line]) -> Sequence[UUID]:
+        await self._know_version()
+        kind, records = batch[0].record.kind, [_without_vector(line.values) for line in batch]
+        if kind is Kind.FACT:
+            await self._refuse_rivals(batch, records)
+            records = [self._untied(record) for record in records]
+        made = await self._searchable([line.record for line in batch])
+        version = self._memory.embedder.version.id
+        new = await portability.insert_memories(self._tx, self._caller, kind, records, made, version)
+        later = self._survey.superseded_later
+        self._to_tie |= {each: later[each] for each in new if each in later}
+        return new
+
+    async def _know_version(self) -> None:
+        """After the versions of the file: one of them may be ours, and keeps the day it was first known."""
+        if not self._version_known:
+            ours = self._memory.embedder.version
+            about = {"model": ours.model, "version": ours.version, "dimensions": ours.dimensions}
+            await versions.know(self._tx, self._caller, ours.id, **about)  # type: ignore[arg-type]
+            self._version_known = True
+
+    async def _refuse_rivals(self, batch: Sequence[Line], records: Sequence[Mapping[str, Any]]) -> None:
+        rival = await portability.rivals(self._tx, self._caller, records) if self._merge else None
+        if rival:
+            number = next(line.number for line in batch if line.values["id"] == str(rival[0]))
+            raise Conflict(
+                f"line {number}: the tenant already knows another fact with the same key, {rival[1]}",
+                hint=f"Nothing was imported. `butlers memory forget DIR fact {rival[1]}` makes room for it.",
+            )
+
+    def _untied(self, record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, "supersedes_id": None} if UUID(record["id"]) in self._survey.superseded_later else record
+
+    async def _searchable(self, records: Iterable[Any]) -> list[Searchable]:
+        """Vectors of the model in use are taken as they are; all others are made anew."""
+        memories: list[Memory] = list(records)
+        ours = self._memory.embedder.version.id
+        given = {
+            each.id: exported.decoded(each.embedding)
+            for each in memories
+            if each.embedding and each.embedding_version_id == ours
+        }
+        missing = [each for each in memories if each.id not in given]
+        made = await self._memory.embedder.embed_batch([each.searchable for each in missing])
+        vectors = given | {each.id: vector for each, vector in zip(missing, made, strict=True)}
+        return [Searchable(each.id, indexable(each.searchable), vectors[each.id]) for each in memories]
+
+    async def _note(self, payload: Mapping[str, Any]) -> None:
+        await events.append(self._tx, self._caller, Event("memory_imported", "import", self._id, payload))
+
+
+def _without_vector(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "embedding"}
+
+
+def _batches(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Lines of one kind, as many at once as a statement takes well."""
+    batch: list[Line] = []
+    size = 0
+    for line in lines:
+        other = batch and line.record.kind is not batch[0].record.kind
+        if other or len(batch) == BATCH or (batch and size + line.size > LARGEST_BATCH):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += line.size
+    if batch:
+        yield batch
+
+
+@contextmanager
+def _blamed_on(batch: Sequence[Line]) -> Iterator[None]:
+    """What the database refuses for reasons of its own is one of these lines."""
+    try:
+        yield
+    except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
+        constraint = getattr(error, "constraint_name", None) or type(error).__name__
+        raise BrokenFile(
+            batch[0].number, f"the database refuses it or one of the {len(batch) - 1} lines after it: {constraint}"
+        ) from error
