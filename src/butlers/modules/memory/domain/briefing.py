@@ -59,8 +59,9 @@ def _filled(section: Section, purse: _Purse, count: Count) -> str:
     title_cost = count(title)
     most_tokens, most_characters = purse.tokens - title_cost, purse.characters - len(title)
     text = ""
-    for line in section.lines:
-        cost, size = count(line), len(line) + 1
+    for each in section.lines:
+        line = f"{each}\n"
+        cost, size = count(line), len(line)
         if cost > most_tokens or size > most_characters:
             # Too long for the whole section: it must not keep the others out.
             continue
@@ -68,7 +69,7 @@ def _filled(section: Section, purse: _Purse, count: Count) -> str:
         if not purse.affords(cost + opening_cost, size + opening_size):
             break
         purse.pay(cost + opening_cost, size + opening_size)
-        text = (text or title) + line + "\n"
+        text = (text or title) + line
     return text
 
 

@@ -13,6 +13,8 @@ GLOBAL = "global"
 EVERY_SCOPE = "*"
 LONGEST_KEY = 512
 LONGEST_SCOPE = 128
+BYTES_A_CHARACTER = 2
+"""On average at the most: the keys of a fact have to fit into one index entry of 2,704 bytes."""
 LONGEST_CONTENT_BYTES = 1_000_000
 MOST_TAGS = 50
 MOST_IMPORTANT = 10.0
@@ -138,8 +140,7 @@ class NewFact:
     @property
     def key(self) -> str:
         """What at most one live fact of a tenant may have, as one text."""
-        about = f"entity {self.entity_id}" if self.entity_id else f"subject {self.subject}"
-        return "\x1f".join((self.scope, about, self.predicate))
+        return fact_key(self.scope, self.subject, self.predicate, self.entity_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +169,12 @@ class NewRule:
         return self.permanence.decay_rate if self.permanence else CANDIDATE_DECAY_RATE
 
 
+def fact_key(scope: str, subject: str, predicate: str, entity_id: UUID | None) -> str:
+    """The key of a fact: its entity, or without one its subject, under a scope and a predicate."""
+    about = f"entity {entity_id}" if entity_id else f"subject {subject}"
+    return "\x1f".join((scope, about, predicate))
+
+
 def fact_text(subject: str, predicate: str, content: str) -> str:
     """A fact as one text, the same when it is written and when it is embedded anew."""
     return f"{subject} {predicate} {content}"
@@ -179,13 +186,22 @@ def storable(text: str) -> str:
     return unicodedata.normalize("NFC", whole)
 
 
+def tidy(text: str) -> str:
+    """A name as it is kept and compared: one line, single spaces."""
+    return " ".join(storable(text).split())
+
+
 def short_text(name: str, text: str, longest: int) -> str:
-    """A name or key: one line, trimmed, not blank, not too long."""
-    short = " ".join(storable(text).split())
+    """A name or key: one line, trimmed, not blank, not too long for an index in any script."""
+    short = tidy(text)
     if not short:
         raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one visible character.")
-    if len(short) > longest:
-        raise InvalidInput(f"{name} has {len(short)} characters", hint=f"Send {longest} at most.")
+    size = len(short.encode())
+    if len(short) > longest or size > BYTES_A_CHARACTER * longest:
+        raise InvalidInput(
+            f"{name} has {len(short)} characters in {size} bytes",
+            hint=f"Send {longest} characters and {BYTES_A_CHARACTER * longest} bytes at most.",
+        )
     return short
 
 

@@ -5,14 +5,14 @@ import re
 from butlers.errors import InvalidInput
 
 LONGEST_INDEXED_BYTES = 1_048_576
-LONGEST_VECTOR_CHARACTERS = 250_000
+LONGEST_VECTOR_BYTES = 250_000
+LONGEST_RANKED_CHARACTERS = 20_000
 _SPACE = re.compile(r"\s+")
 
 
 def preprocess(text: str | None) -> str:
     """What goes into a search vector: no NUL bytes, single spaces, a megabyte at most."""
-    whole = preprocess_query(text).encode("utf-8", "replace")
-    return whole[:LONGEST_INDEXED_BYTES].decode("utf-8", "ignore")
+    return _cut(preprocess_query(text), LONGEST_INDEXED_BYTES)
 
 
 def preprocess_query(text: str | None) -> str:
@@ -23,8 +23,21 @@ def preprocess_query(text: str | None) -> str:
 
 
 def indexable(text: str) -> str:
-    """The part of a text whose words are indexed: PostgreSQL can't hold a vector over a megabyte of words."""
-    return preprocess(text)[:LONGEST_VECTOR_CHARACTERS]
+    """The part of a text whose words are indexed: PostgreSQL can't hold a vector over a megabyte.
+
+    A text makes a vector of up to four times its size: hyphenated words are indexed whole and in parts.
+    """
+    return _cut(preprocess(text), LONGEST_VECTOR_BYTES)
+
+
+def rankable(text: str) -> str:
+    """The part of a question whose words are looked up: ranking by very many words takes seconds, then fails."""
+    return text[:LONGEST_RANKED_CHARACTERS]
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text up to so many bytes, on a whole character."""
+    return text.encode()[:longest].decode("utf-8", "ignore")
 
 
 def question(text: str | None, name: str = "query") -> str:

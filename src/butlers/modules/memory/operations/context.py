@@ -5,7 +5,7 @@ import asyncio
 from butlers.caller import Caller
 from butlers.errors import Unavailable
 from butlers.modules.memory.domain.briefing import Section, brief, episode_line, fact_line, rule_line
-from butlers.modules.memory.domain.model import MemoryType, Mode
+from butlers.modules.memory.domain.model import LONGEST_SCOPE, MemoryType, Mode, short_text
 from butlers.modules.memory.domain.text import question
 from butlers.modules.memory.operations.reading import embedded_question, recalled
 from butlers.modules.memory.runtime import Memory
@@ -17,7 +17,7 @@ MOST_EPISODES = 20
 
 async def build(memory: Memory, caller: Caller, trigger_prompt: str, butler: str, token_budget: int | None) -> str:
     """What the butler knows that matters for this prompt, within the budget."""
-    memory.speaks_for(caller, butler)
+    butler = memory.speaks_for(caller, short_text("butler", butler, LONGEST_SCOPE))
     asked = question(trigger_prompt, "trigger_prompt")
     embedding, mode = await embedded_question(memory, asked, Mode.HYBRID)
     kinds = (MemoryType.FACT, MemoryType.RULE)

@@ -53,7 +53,7 @@ async def put_fact(
     """Store a fact within a transaction, one writer of its key at a time."""
     if fact.entity_id is not None:
         await entities.hold(tx, caller, fact.entity_id)
-    await facts.lock_key(tx, caller, fact)
+    await facts.lock_key(tx, caller, fact.key)
     held = await facts.live_under_key(tx, caller, fact)
     if held is not None and held.says(fact):
         await facts.confirm(tx, caller, held.id)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import NewFact, Permanence
+from butlers.modules.memory.domain.model import NewFact, Permanence, fact_key
 from butlers.modules.memory.domain.text import indexable
 from butlers.modules.memory.store.statements import statements
 from butlers.modules.memory.store.versions import Embedded
@@ -44,9 +44,9 @@ class Confirmed:
     last_confirmed_at: datetime
 
 
-async def lock_key(tx: Connection, caller: Caller, fact: NewFact) -> None:
-    """Wait until no other writer has this fact's key."""
-    await _sql.lock_key(tx, tenant_id=caller.tenant, key=fact.key)
+async def lock_key(tx: Connection, caller: Caller, key: str) -> None:
+    """Wait until no other writer has this key."""
+    await _sql.lock_key(tx, tenant_id=caller.tenant, key=key)
 
 
 async def live_under_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:
@@ -116,6 +116,10 @@ async def forget(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
 
 async def restore(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
     """Bring a retracted fact back; False when it is not retracted."""
+    row = await _sql.key_of(tx, tenant_id=caller.tenant, id=fact_id)
+    if row is not None:
+        # Like a store: whoever writes this key at the same time comes before or after, never in between.
+        await lock_key(tx, caller, fact_key(row["scope"], row["subject"], row["predicate"], row["entity_id"]))
     return await _sql.restore(tx, tenant_id=caller.tenant, id=fact_id) is not None
 
 

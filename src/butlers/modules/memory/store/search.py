@@ -9,6 +9,7 @@ from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.domain.ranking import Candidate
+from butlers.modules.memory.domain.text import rankable
 from butlers.modules.memory.store.statements import statements
 
 _SQL = {
@@ -48,7 +49,7 @@ async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, lo
         scopes=looking.scopes,
         least_confidence=looking.least_confidence,
         depth=looking.depth,
-        question=looking.question,
+        question=looking.question and rankable(looking.question),
         picked=looking.picked,
         most=MOST_RANKED,
     )
@@ -71,5 +72,5 @@ async def word_frequencies(tx: Connection) -> dict[str, float]:
 
 async def lexemes(tx: Connection, question: str) -> list[str]:
     """The words of a question as the index knows them."""
-    words: list[str] = await _words.lexemes(tx, question=question)
+    words: list[str] = await _words.lexemes(tx, question=rankable(question))
     return words

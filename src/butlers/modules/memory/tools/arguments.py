@@ -7,11 +7,17 @@ from uuid import UUID
 from pydantic import BeforeValidator, Field
 
 from butlers.errors import InvalidInput
+from butlers.modules.memory.domain.model import tidy
 
 
 def _blank_is_none(value: Any) -> Any:
     """Agents send "" for an argument they leave out."""
     return None if isinstance(value, str) and not value.strip() else value
+
+
+def _name(value: Any) -> Any:
+    """A name as it was stored: what a caller sees as the same name is the same."""
+    return tidy(value) or None if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> Any:
@@ -63,7 +69,9 @@ TypeNames = Annotated[
     Field(description="Any of episode, fact, rule; all three by default."),
 ]
 Scope = Annotated[
-    OptionalText, Field(description="Looks in global and this scope (default: this butler's); * looks everywhere.")
+    str | None,
+    BeforeValidator(_name),
+    Field(description="Looks in global and this scope (default: this butler's); * looks everywhere."),
 ]
 Key = Annotated[
     OptionalText, Field(description="Send the same key when you repeat a request, and it is carried out once.")

@@ -12,7 +12,7 @@ from butlers.modules.memory.operations import management
 from butlers.modules.memory.operations.once import Request
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools.answers import plain
-from butlers.modules.memory.tools.arguments import Id, Key, MemoryTypeName, OptionalText, parsed_id
+from butlers.modules.memory.tools.arguments import Blank, Id, Key, MemoryTypeName, Scope, parsed_id
 
 _SHORT = {"type": "memory_type", "id": "memory_id"}
 
@@ -68,7 +68,7 @@ async def memory_forget(
 async def memory_stats(
     memory: Memory,
     caller: Caller,
-    scope: Annotated[OptionalText, Field(description="Counts global and this scope; everything by default.")] = None,
+    scope: Annotated[Scope, Field(description="Counts global and this scope; everything by default.")] = None,
 ) -> Stats:
     """Count memories by state: backlog of episodes, belief in facts, trust in rules."""
     return plain(await management.statistics(memory, caller, scope))  # type: ignore[no-any-return]
@@ -90,11 +90,11 @@ async def memory_links(
     caller: Caller,
     memory_type: MemoryTypeName,
     memory_id: Id,
-    direction: Literal["outgoing", "incoming", "both"] = "both",
+    direction: Annotated[Literal["outgoing", "incoming", "both"] | None, Blank] = None,
 ) -> list[dict[str, Any]]:
     """Show what a memory was derived from, replaced, or led to."""
     wanted = parsed_id("memory_id", memory_id)
-    found = await management.links_of(memory, caller, MemoryType(memory_type), wanted, direction)
+    found = await management.links_of(memory, caller, MemoryType(memory_type), wanted, direction or "both")
     return plain(found)  # type: ignore[no-any-return]
 
 

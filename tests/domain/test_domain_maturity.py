@@ -1,0 +1,114 @@
+"""How rules earn and lose trust."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from butlers.modules.memory.domain.maturity import (
+    TrackRecord,
+    after_harm,
+    after_help,
+    demoted,
+    needs_inversion,
+    promoted,
+)
+from butlers.modules.memory.domain.model import Maturity
+
+LADDER = (Maturity.CANDIDATE, Maturity.ESTABLISHED, Maturity.PROVEN)
+
+
+def record(maturity=Maturity.CANDIDATE, successes=0, harms=0, days=0, effectiveness=0.0, **more) -> TrackRecord:
+    return TrackRecord(maturity, successes + harms, successes, harms, effectiveness, timedelta(days=days), **more)
+
+
+RECORDS = st.builds(
+    record,
+    st.sampled_from(Maturity),
+    st.integers(0, 40),
+    st.integers(0, 10),
+    st.integers(0, 60),
+    st.floats(0, 1),
+    awaits_inversion=st.booleans(),
+)
+
+
+@given(RECORDS)
+def test_maturity_moves_one_step_at_a_time_up_on_help_and_down_on_harm(before):
+    up, down = promoted(after_help(before)), demoted(after_harm(before))
+    if before.maturity is Maturity.ANTI_PATTERN:
+        assert up is down is Maturity.ANTI_PATTERN
+    else:
+        at = LADDER.index(before.maturity)
+        assert LADDER.index(up) - at in {0, 1}
+        assert LADDER.index(down) - at in {0, -1}
+
+
+@given(RECORDS)
+def test_a_mark_counts_once_and_keeps_what_it_does_not_concern(before):
+    helped, harmed = after_help(before), after_harm(before)
+    assert (helped.applied, helped.successes) == (before.applied + 1, before.successes + 1)
+    assert (harmed.applied, harmed.harms) == (before.applied + 1, before.harms + 1)
+    assert (helped.harms, harmed.successes) == (before.harms, before.successes)
+    assert 0 <= harmed.effectiveness < 1
+    assert 0 < helped.effectiveness <= 1
+    for after in (helped, harmed):
+        same = ("maturity", "age", "awaits_inversion")
+        assert [getattr(after, name) for name in same] == [getattr(before, name) for name in same]
+
+
+@given(RECORDS)
+def test_a_rule_that_waits_to_be_inverted_is_never_promoted(before):
+    waiting = replace(before, awaits_inversion=True)
+    assert promoted(after_help(waiting)) is before.maturity
+
+
+def test_four_successes_make_up_for_one_harm():
+    assert after_harm(record(successes=4)).effectiveness == pytest.approx(4 / (4 + 4 * 1 + 0.01))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (record(successes=5, effectiveness=0.6), Maturity.ESTABLISHED),
+        (record(successes=4, effectiveness=1.0), Maturity.CANDIDATE),
+        (record(successes=5, effectiveness=0.59), Maturity.CANDIDATE),
+        (record(successes=99, effectiveness=1.0, days=99), Maturity.ESTABLISHED),
+        (record(Maturity.ESTABLISHED, successes=15, effectiveness=0.8, days=30), Maturity.PROVEN),
+        (record(Maturity.ESTABLISHED, successes=14, effectiveness=1.0, days=30), Maturity.ESTABLISHED),
+        (record(Maturity.ESTABLISHED, successes=15, effectiveness=0.79, days=30), Maturity.ESTABLISHED),
+        (record(Maturity.ESTABLISHED, successes=15, effectiveness=1.0, days=29), Maturity.ESTABLISHED),
+    ],
+)
+def test_promotion_starts_exactly_where_it_is_earned(before, after):
+    assert promoted(before) is after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (record(Maturity.PROVEN, effectiveness=0.8), Maturity.PROVEN),
+        (record(Maturity.PROVEN, effectiveness=0.79), Maturity.ESTABLISHED),
+        (record(Maturity.PROVEN, effectiveness=0.1), Maturity.ESTABLISHED),
+        (record(Maturity.ESTABLISHED, effectiveness=0.6), Maturity.ESTABLISHED),
+        (record(Maturity.ESTABLISHED, effectiveness=0.59), Maturity.CANDIDATE),
+        (record(Maturity.CANDIDATE, effectiveness=0.0), Maturity.CANDIDATE),
+    ],
+)
+def test_demotion_starts_exactly_where_the_record_no_longer_bears_it(before, after):
+    assert demoted(before) is after
+
+
+@pytest.mark.parametrize(
+    ("of", "needed"),
+    [
+        (record(harms=3, effectiveness=0.29), True),
+        (record(harms=2, effectiveness=0.0), False),
+        (record(harms=3, effectiveness=0.3), False),
+        (record(Maturity.ANTI_PATTERN, harms=9, effectiveness=0.0), False),
+    ],
+)
+def test_a_rule_is_to_be_inverted_after_three_harms_and_little_good(of, needed):
+    assert needs_inversion(of) is needed

@@ -1,0 +1,103 @@
+"""The order candidates come in."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from butlers.modules.memory.domain.fusion import rrf
+from butlers.modules.memory.domain.model import MemoryType, Mode
+from butlers.modules.memory.domain.ranking import Candidate, best, found, recalled
+from butlers.modules.memory.domain.scoring import Weights
+
+NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
+MATURITY = {"candidate": 4.0, "established": 6.0, "proven": 8.0, "anti_pattern": 6.0}
+RANKS = st.none() | st.integers(1, 3)
+
+
+def fact(number: int, **known) -> Candidate:
+    return Candidate(MemoryType.FACT, UUID(int=number), known.pop("created_at", NOW), **known)
+
+
+@st.composite
+def candidates(draw) -> list[Candidate]:
+    """Many of them with equal scores."""
+    numbers = draw(st.lists(st.integers(0, 10**6), unique=True, max_size=12))
+    return [
+        fact(
+            number,
+            created_at=NOW - timedelta(days=draw(st.integers(0, 1))),
+            semantic_rank=draw(RANKS),
+            keyword_rank=draw(RANKS),
+            similarity=draw(st.sampled_from([0.1, 0.5])),
+            rank=draw(st.none() | st.sampled_from([0.1, 0.5])),
+            has_all=draw(st.none() | st.booleans()),
+            importance=5.0,
+            idle_days=1.0,
+            confidence=1.0,
+        )
+        for number in numbers
+    ]
+
+
+def in_order(scored) -> bool:
+    keys = [(-each.score, -each.candidate.created_at.timestamp(), each.candidate.id) for each in scored]
+    return keys == sorted(keys)
+
+
+@given(candidates(), st.sampled_from(Mode), st.randoms(use_true_random=False))
+def test_the_order_is_total_and_does_not_depend_on_the_order_of_arrival(some, mode, chance):
+    """Scenario: Deterministic ordering with tie-breaking"""
+    shuffled = chance.sample(some, len(some))
+    assert found(some, mode, 20) == found(shuffled, mode, 20)
+    assert in_order(found(some, mode, 20))
+    assert recalled(some, Weights(), MATURITY, 100) == recalled(shuffled, Weights(), MATURITY, 100)
+    assert in_order(recalled(some, Weights(), MATURITY, 100))
+
+
+def test_among_equals_the_newer_comes_first_and_then_the_smaller_id():
+    """Scenario: Context output remains deterministic under score ties"""
+    same = {"semantic_rank": 1, "importance": 5.0, "idle_days": 0.0, "confidence": 1.0}
+    old, second, first = fact(1, created_at=NOW - timedelta(seconds=1), **same), fact(3, **same), fact(2, **same)
+    ordered = recalled([old, second, first], Weights(), MATURITY, 100)
+    assert [each.candidate for each in ordered] == [first, second, old]
+
+
+def test_hybrid_goes_by_the_fused_score_and_shows_it():
+    both, one = fact(1, semantic_rank=2, keyword_rank=1), fact(2, semantic_rank=1)
+    first, second = found([one, both], Mode.HYBRID, 20)
+    assert (first.candidate, first.score, first.rrf_score) == (both, rrf(2, 1, 20), rrf(2, 1, 20))
+    assert second.score == 1 / 61 + 1 / (60 + 21)
+
+
+def test_a_memory_with_all_the_words_comes_before_one_with_some():
+    some, every = fact(1, rank=0.9, has_all=False), fact(2, rank=0.01, has_all=True)
+    assert [each.candidate for each in found([some, every], Mode.KEYWORD, 20)] == [every, some]
+
+
+def test_a_rule_takes_its_importance_from_its_maturity():
+    same = {"semantic_rank": 1, "idle_days": 0.0, "confidence": 0.5}
+    rules = [Candidate(MemoryType.RULE, UUID(int=n), NOW, maturity=m, **same) for n, m in enumerate(MATURITY)]
+    ordered = recalled(rules, Weights(), MATURITY, 100)
+    assert [each.candidate.maturity for each in ordered] == ["proven", "established", "anti_pattern", "candidate"]
+    assert [each.importance for each in ordered] == [8.0, 6.0, 6.0, 4.0]
+
+
+def test_a_rule_that_waits_to_be_inverted_is_not_recalled():
+    rule = Candidate(MemoryType.RULE, UUID(int=1), NOW, semantic_rank=1, maturity="candidate", awaits_inversion=True)
+    assert recalled([rule], Weights(), MATURITY, 100) == []
+
+
+def test_what_fits_the_question_outweighs_what_was_used_of_late():
+    """With relevance squeezed near 1, a headache came before the blood type that was asked for."""
+    asked_for = fact(1, semantic_rank=1, keyword_rank=1, importance=5.0, idle_days=30.0, confidence=1.0)
+    recent = fact(2, semantic_rank=9, importance=5.0, idle_days=0.0, confidence=1.0)
+    assert recalled([recent, asked_for], Weights(), MATURITY, 100)[0].candidate == asked_for
+
+
+def test_the_best_of_several_rankings_are_taken_from_all_of_them():
+    one = found([fact(1, similarity=0.9), fact(2, similarity=0.1)], Mode.SEMANTIC, 2)
+    other = found([fact(3, similarity=0.5), fact(4, similarity=0.4)], Mode.SEMANTIC, 2)
+    assert [each.score for each in best([*other, *one], 3)] == pytest.approx([0.9, 0.5, 0.4])

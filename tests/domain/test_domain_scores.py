@@ -1,0 +1,114 @@
+"""How belief fades, how rankings fuse, and how the parts of a score add up."""
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from butlers.modules.memory.domain.decay import effective_confidence
+from butlers.modules.memory.domain.fusion import relevance, rrf
+from butlers.modules.memory.domain.model import CANDIDATE_DECAY_RATE, Permanence
+from butlers.modules.memory.domain.scoring import Signals, Weights, composite, recency
+
+NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
+SHARES = st.floats(0, 1)
+RATES = st.one_of(st.sampled_from([each.decay_rate for each in Permanence]), st.floats(0, 10))
+DAYS = st.floats(0, 40_000)
+RANKS = st.none() | st.integers(1, 100)
+
+
+@given(SHARES, RATES, DAYS, DAYS)
+def test_confidence_never_rises_with_age(confidence, rate, some, more):
+    younger, older = NOW - timedelta(days=min(some, more)), NOW - timedelta(days=max(some, more))
+    before = effective_confidence(confidence, rate, younger, NOW)
+    after = effective_confidence(confidence, rate, older, NOW)
+    assert 0 <= after <= before <= confidence
+
+
+@given(SHARES, st.none() | DAYS)
+def test_what_does_not_decay_stays_as_it_was_believed(confidence, days):
+    """Scenario: Permanent facts never decay"""
+    confirmed = None if days is None else NOW - timedelta(days=days)
+    assert effective_confidence(confidence, 0.0, confirmed, NOW) == confidence
+
+
+@given(SHARES, st.floats(0.0001, 10))
+def test_what_was_never_confirmed_is_not_believed(confidence, rate):
+    """Scenario: Unconfirmed memory returns zero confidence"""
+    assert effective_confidence(confidence, rate, None, NOW) == 0.0
+
+
+@given(SHARES, RATES, DAYS)
+def test_a_confirmation_from_the_future_counts_as_one_from_now(confidence, rate, days):
+    assert effective_confidence(confidence, rate, NOW + timedelta(days=days), NOW) == confidence
+
+
+@pytest.mark.parametrize(
+    ("permanence", "half_life_days"), [("stable", 346.6), ("standard", 86.6), ("volatile", 23.1), ("ephemeral", 6.9)]
+)
+def test_belief_halves_in_the_time_its_permanence_says(permanence, half_life_days):
+    rate = Permanence.named(permanence).decay_rate
+    left = effective_confidence(1.0, rate, NOW - timedelta(days=half_life_days), NOW)
+    assert left == pytest.approx(0.5, abs=0.005)
+
+
+def test_a_candidate_rule_fades_faster_than_a_standard_one():
+    assert Permanence.STANDARD.decay_rate < CANDIDATE_DECAY_RATE
+
+
+@given(DAYS.filter(lambda days: days < 5_000))
+def test_recency_halves_every_week(days):
+    """Scenario: Recency score uses exponential decay"""
+    assert recency(days + 7) == pytest.approx(recency(days) / 2, rel=1e-9)
+    assert recency(days) == pytest.approx(math.exp(-math.log(2) / 7 * days))
+    assert 0 < recency(days) <= 1
+
+
+def test_recency_is_full_now_nothing_without_a_reference_and_never_above_one():
+    assert recency(0) == recency(-3) == 1.0
+    assert recency(None) == 0.0
+
+
+@given(RANKS, RANKS, st.integers(1, 100))
+def test_fusing_does_not_care_which_arm_is_which(one, other, depth):
+    assert rrf(one, other, depth) == rrf(other, one, depth)
+
+
+@given(st.integers(1, 100), RANKS, st.integers(1, 100))
+def test_a_better_rank_never_fuses_to_a_worse_score(rank, other, step):
+    assert rrf(rank, other, 100) > rrf(rank + step, other, 100)
+
+
+@given(st.integers(1, 100))
+def test_a_missing_rank_counts_as_the_one_behind_the_last(depth):
+    assert rrf(3, None, depth) == 1 / 63 + 1 / (60 + depth + 1)
+
+
+@given(RANKS, RANKS, st.integers(100, 200))
+def test_relevance_lies_between_0_and_1_and_is_spread_over_both(one, other, depth):
+    assume(one or other)
+    assert 0 <= relevance(rrf(one, other, depth), depth) <= 1
+    assert relevance(rrf(1, 1, depth), depth) == 1.0
+    assert relevance(rrf(depth, None, depth), depth) == 0.0
+    assert relevance(rrf(10, None, depth), depth) < 0.5 < relevance(rrf(2, 2, depth), depth)
+
+
+SIGNALS = st.builds(Signals, SHARES, SHARES, SHARES, SHARES)
+WEIGHTS = st.builds(Weights, SHARES, SHARES, SHARES, SHARES)
+
+
+@given(SIGNALS, WEIGHTS, st.sampled_from(["relevance", "importance", "recency", "confidence"]), SHARES)
+def test_the_score_never_falls_when_a_part_of_it_rises(signals, weights, name, value):
+    raised = replace(signals, **{name: max(value, getattr(signals, name))})
+    assert composite(raised, weights) >= composite(signals, weights)
+
+
+@given(SIGNALS)
+def test_the_score_is_the_weighted_sum_of_its_parts(signals):
+    """Scenario: Composite score formula"""
+    expected = 0.4 * signals.relevance + 0.3 * signals.importance + 0.2 * signals.recency + 0.1 * signals.confidence
+    assert composite(signals, Weights()) == pytest.approx(expected)
+    assert 0 <= composite(signals, Weights()) <= 1 + 1e-12

@@ -1,0 +1,199 @@
+"""Texts on their way in: made storable, made searchable, or refused."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from butlers.errors import InvalidInput
+from butlers.modules.memory.domain.model import (
+    LONGEST_KEY,
+    NewEpisode,
+    NewFact,
+    NewRule,
+    Permanence,
+    long_text,
+    short_text,
+    storable,
+)
+from butlers.modules.memory.domain.text import (
+    LONGEST_INDEXED_BYTES,
+    LONGEST_VECTOR_BYTES,
+    indexable,
+    one_line,
+    preprocess,
+    preprocess_query,
+    question,
+)
+from butlers.modules.memory.domain.words import MOST_WORDS, any_of, rarest
+
+ANYTHING = st.text(st.characters(), max_size=80)
+BLANKS = st.text(st.sampled_from(" \t\n\r\x00\u00a0\u2003\x85\x1f"), max_size=5)
+
+
+@given(ANYTHING)
+def test_preprocessed_text_has_no_nul_bytes(text):
+    """Scenario: NUL bytes removed"""
+    assert "\x00" not in preprocess(f"a\x00{text}\x00b")
+    assert preprocess("a\x00b") == "ab"
+
+
+@given(ANYTHING)
+def test_preprocessed_text_has_single_spaces_only(text):
+    """Scenario: Whitespace normalization"""
+    done = preprocess(text)
+    assert done == " ".join(done.split())
+    assert preprocess("a \t\n b\r\n") == "a b"
+    assert preprocess(done) == done
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "€", "𠀀"])
+@pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
+def test_a_megabyte_is_kept_and_cut_on_a_whole_character(before, letter):
+    long = before + letter * (LONGEST_INDEXED_BYTES // len(letter.encode()) + 1)
+    cut = preprocess(long)
+    assert LONGEST_INDEXED_BYTES - 4 < len(cut.encode()) <= LONGEST_INDEXED_BYTES
+    assert long.startswith(cut)
+    assert preprocess_query(long) == long
+
+
+@given(ANYTHING)
+def test_a_query_is_tidied_and_never_cut(text):
+    """Scenario: Search query preprocessing"""
+    assert preprocess_query(text) == preprocess(text)
+    assert preprocess_query(None) == preprocess_query("") == preprocess_query(" \x00") == ""
+
+
+@given(BLANKS)
+def test_a_blank_question_is_refused(text):
+    with pytest.raises(InvalidInput, match="query is blank"):
+        question(text)
+
+
+@given(ANYTHING)
+def test_what_is_indexed_is_what_a_query_is_compared_with(text):
+    assert indexable(text) == preprocess(text)
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "€", "𠀀"])
+def test_what_is_indexed_is_bounded_in_bytes_and_whole(letter):
+    long = letter * LONGEST_VECTOR_BYTES
+    assert LONGEST_VECTOR_BYTES - 4 < len(indexable(long).encode()) <= LONGEST_VECTOR_BYTES
+    assert long.startswith(indexable(long))
+
+
+@given(ANYTHING)
+def test_what_is_stored_can_be_stored(text):
+    kept = storable(text)
+    kept.encode()
+    assert "\x00" not in kept
+    assert unicodedata.is_normalized("NFC", kept)
+    assert storable(kept) == kept
+
+
+def test_two_ways_to_write_a_name_are_one_name():
+    assert NewFact(subject="Zoe\u0308", predicate="p", content="c").key == (
+        NewFact(subject=" Zo\u00eb ", predicate="p", content="d").key
+    )
+
+
+@given(BLANKS)
+def test_a_blank_text_is_refused_whatever_it_is_blank_with(blank):
+    for build in (
+        lambda: NewFact(subject=blank, predicate="p", content="c"),
+        lambda: NewFact(subject="s", predicate=blank, content="c"),
+        lambda: NewFact(subject="s", predicate="p", content=blank),
+        lambda: NewFact(subject="s", predicate="p", content="c", scope=blank),
+        lambda: NewRule(content=blank),
+        lambda: NewRule(content="c", tags=(blank,)),
+        lambda: NewEpisode(content=blank, butler="b"),
+        lambda: NewEpisode(content="c", butler=blank),
+    ):
+        with pytest.raises(InvalidInput, match="is blank"):
+            build()
+
+
+@given(st.text(st.characters(), min_size=1, max_size=700))
+def test_a_key_is_one_short_line_that_fits_into_an_index(text):
+    """PostgreSQL can't index an entry over 2,704 bytes: scope, subject and predicate together stay below."""
+    try:
+        short = short_text("subject", text, LONGEST_KEY)
+    except InvalidInput:
+        return
+    assert short.splitlines() == [short] or not set(short) & set("\n\r\x0b\x0c\x85\u2028\u2029")
+    assert len(short) <= LONGEST_KEY
+    assert len(short.encode()) <= 2 * LONGEST_KEY
+
+
+def test_a_key_too_long_for_the_index_is_refused_in_any_script():
+    assert short_text("subject", "a" * 512, LONGEST_KEY)
+    for long in ("a" * 513, "𠀀" * 257, "a" * 10_000):
+        with pytest.raises(InvalidInput, match="subject has"):
+            short_text("subject", long, LONGEST_KEY)
+
+
+def test_a_content_is_up_to_a_megabyte_long():
+    assert long_text("content", "é" * 500_000)
+    with pytest.raises(InvalidInput, match="longer than a megabyte"):
+        long_text("content", "é" * 500_001)
+
+
+@pytest.mark.parametrize("importance", [float("nan"), float("inf"), -float("inf"), -0.1, 10.1, 1e6])
+def test_an_importance_off_the_scale_is_refused(importance):
+    for build in (
+        lambda: NewFact(subject="s", predicate="p", content="c", importance=importance),
+        lambda: NewEpisode(content="c", butler="b", importance=importance),
+    ):
+        with pytest.raises(InvalidInput, match="between 0 and 10"):
+            build()
+
+
+def test_every_permanence_has_its_rate():
+    """Scenario: Permanence levels and their decay rates"""
+    rates = {each.value: each.decay_rate for each in Permanence}
+    assert rates == {"permanent": 0.0, "stable": 0.002, "standard": 0.008, "volatile": 0.03, "ephemeral": 0.1}
+
+
+def test_a_permanence_that_is_none_is_refused_with_those_there_are():
+    """Scenario: Invalid permanence rejected"""
+    with pytest.raises(ValueError, match="'forever' is not a permanence") as refused:
+        Permanence.named("forever")
+    assert "permanent, stable, standard, volatile, ephemeral" in str(refused.value)
+
+
+def test_tags_come_once_each_in_their_order_and_not_in_hundreds():
+    assert NewRule(content="c", tags=("b", "a", " b ")).tags == ("b", "a")
+    with pytest.raises(InvalidInput, match="51 tags are too many"):
+        NewRule(content="c", tags=tuple(map(str, range(51))))
+
+
+@given(ANYTHING)
+def test_folding_makes_one_printable_line(text):
+    folded = one_line(text)
+    assert folded.isprintable()
+    assert one_line(folded) == folded
+
+
+WORDS = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=200)
+
+
+@given(WORDS, st.dictionaries(st.text(min_size=1, max_size=2), st.floats(0, 1)), st.integers(0, 10**6))
+def test_the_rarest_words_are_bounded_and_never_none_of_some(words, frequencies, size):
+    picked = rarest(words, frequencies, size, 20)
+    assert len(picked) <= MOST_WORDS
+    assert bool(picked) == bool(words)
+    left = set(words) - set(picked)
+    share = lambda word: frequencies.get(word, 0.0)  # noqa: E731
+    assert not left or max(map(share, picked)) <= min(map(share, left))
+
+
+def test_the_commonest_words_go_once_the_rarer_ones_bring_enough():
+    frequencies = {"the": 0.9, "user": 0.5, "peanut": 0.0005}
+    assert rarest(["the", "user", "peanut"], frequencies, 100_000, 20) == ["peanut"]
+    assert rarest(["the", "user", "peanut"], frequencies, 1_000, 20) == ["peanut", "user", "the"]
+
+
+def test_words_are_quoted_so_that_none_is_an_operator():
+    assert any_of(["a", "o'clock", "\\", "&"]) == "'a' | 'o''clock' | '\\\\' | '&'"
+    assert any_of([]) is None
