@@ -38,6 +38,11 @@ class Imported:
     imported: Mapping[Kind, int]
     skipped: Mapping[Kind, int]
 
+    @property
+    def memories(self) -> int:
+        """How many episodes, facts and rules came in."""
+        return sum(self.imported[kind] for kind in MEMORIES)
+
 
 def _nobody(_: int, __: int) -> None:
     """Nobody is told."""

@@ -1,0 +1,159 @@
+"""`butlers memory export` and `import`: a whole tenant as a file."""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, TextIO
+
+import typer
+
+from butlers.cli.memory_calls import Tenant, opened
+from butlers.cli.output import AsJson, Folder, command
+from butlers.errors import InvalidInput
+
+STREAM = Path("-")
+_SHORTEST = 0.001
+
+
+@command
+async def export(
+    folder: Folder,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; `-`, or nothing, is stdout.")] = STREAM,
+    vectors: Annotated[bool, typer.Option("--vectors", help="Vectors too: the import then needs no model.")] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write everything a tenant has as JSON Lines, as it is at one moment.
+
+    Example: `butlers memory export . memories.jsonl`
+    """
+    from butlers.modules.memory.operations import portability
+
+    started = time.monotonic()
+    async with opened(folder, tenant) as reached:
+        with _written(file) as out, _progress("exporting") as told:
+            header = await portability.export(reached.memory, reached.caller, out.write, vectors=vectors, told=told)
+    summary = {"tenant": header.tenant, "exported": header.counts}
+    # Where the memories go to stdout, nothing else does.
+    _report(summary | _speed(header.memories, started), as_json=as_json, aside=file == STREAM)
+
+
+@command
+async def import_(
+    folder: Folder,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported file; `-` is stdin.")],
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Into a tenant that is not empty; ids it has already are skipped.")
+    ] = False,
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in everything an exported file has, or nothing: the whole file is checked before a row is written.
+
+    Example: `butlers memory import . memories.jsonl --tenant acme`
+    """
+    from butlers.modules.memory.operations import portability
+
+    with _read(file) as source:
+        started = time.monotonic()
+        async with opened(folder, tenant) as reached:
+            with _progress("importing") as told:
+                done = await portability.import_file(reached.memory, reached.caller, source, merge=merge, told=told)
+            summary = {"tenant": reached.caller.tenant, "imported": done.imported, "skipped": done.skipped}
+    _report(summary | _speed(done.memories, started), as_json=as_json)
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {"export": export, "import": import_}
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[TextIO]:
+    """A stream to write to; a file is there whole or not at all, and for its owner's eyes."""
+    if file == STREAM:
+        with _until_nobody_reads():
+            yield sys.stdout
+            sys.stdout.flush()
+        return
+    if file.exists() and not file.is_file():
+        with file.open("w", encoding="utf-8") as out:
+            yield out
+        return
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    except OSError as error:
+        raise InvalidInput(f"{file} can't be written: {error.strerror}", hint="Name another file.") from None
+    made = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as out:
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+        made.replace(file)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+@contextmanager
+def _until_nobody_reads() -> Iterator[None]:
+    """End quietly when whoever read our output has left, as `head` does."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _read(file: Path) -> Iterator[BinaryIO]:
+    """A file that can be read twice: once to check it, once to take it in."""
+    if file == STREAM:
+        with tempfile.TemporaryFile() as kept:
+            shutil.copyfileobj(sys.stdin.buffer, kept)
+            yield kept
+        return
+    try:
+        source = file.open("rb")
+    except OSError as error:
+        raise InvalidInput(f"{file} can't be read: {error.strerror}", hint="Name a file that was exported.") from None
+    with source:
+        yield source
+
+
+@contextmanager
+def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Tell how far it is, how fast it goes and how long it will take, where somebody watches stderr."""
+    if not sys.stderr.isatty():
+        yield lambda _, __: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        task = progress.add_task(doing, total=None, rate="")
+
+        def told(done: int, total: int) -> None:
+            speed = progress.tasks[0].speed
+            progress.update(task, completed=done, total=total, rate=f"{speed:,.0f}/s" if speed else "")
+
+        yield told
+
+
+def _speed(memories: int, started: float) -> dict[str, Any]:
+    seconds = max(time.monotonic() - started, _SHORTEST)
+    return {"memories": memories, "seconds": round(seconds, 1), "memories_per_second": round(memories / seconds, 1)}
+
+
+def _report(summary: Mapping[str, Any], *, as_json: bool, aside: bool = False) -> None:
+    """What was done, on stdout or aside on stderr."""
+    from butlers.cli import memory_views
+
+    memory_views.show(summary, memory_views.counted, as_json=as_json, aside=aside)

@@ -1,0 +1,189 @@
+"""How memories look on a terminal: as text, whatever they say."""
+
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from io import TextIOWrapper
+from typing import Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+_JOINERS = "\u200c\u200d"
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_PARTS = ("similarity", "rank", "rrf_score", "relevance", "importance", "recency")
+_TWICE = {"type"}
+
+View = Callable[[Any], RenderableType]
+
+
+def show(answer: Any, view: View, *, as_json: bool, aside: bool = False) -> None:
+    """What was answered: exactly, for programs; readable, for people. Aside is on stderr."""
+    if as_json:
+        typer.echo(json.dumps(answer), err=aside)
+        return
+    # A terminal that can't write a character gets its number instead.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    shown = view(answer)
+    # Text alone is left to the terminal to wrap: it can be copied, or piped, as it is.
+    alone = isinstance(shown, Text)
+    Console(stderr=aside, markup=False, highlight=False, emoji=False).print(shown, soft_wrap=alone)
+
+
+def visible(value: object) -> Text:
+    """A value as text that can't do anything: what steers a terminal is spelled out."""
+    if isinstance(value, float):
+        return Text(f"{value:.3f}")
+    if isinstance(value, Mapping):
+        return Text("\n").join(Text(f"{name}: ") + visible(each) for name, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return Text(", ").join(visible(each) for each in value)
+    text = "" if value is None else str(value)
+    return Text("".join(_spelled(character) for character in text))
+
+
+def _spelled(character: str) -> str:
+    if character in _JOINERS or character == "\n" or unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape").decode()
+
+
+def plain(text: str) -> Text:
+    """A text as it stands."""
+    return visible(text.rstrip("\n"))
+
+
+def stored(kind: str) -> View:
+    """What became of a memory that was to be stored."""
+
+    def view(answer: Mapping[str, Any]) -> RenderableType:
+        if answer.get("confirmed_existing"):
+            return visible(f"This {kind} was known and is confirmed: {answer['id']}")
+        instead = f", in place of {answer['superseded_id']}" if "superseded_id" in answer else ""
+        until = f", until {answer['expires_at']}" if "expires_at" in answer else ""
+        return visible(f"Stored the {kind} {answer['id']}{instead}{until}")
+
+    return view
+
+
+def found(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Memories with their scores, the best first."""
+    if not memories:
+        return Text("Nothing was found.")
+    table = _table("score", "memory")
+    for memory in memories:
+        table.add_row(visible(memory["score"]), _memory(memory))
+    return table
+
+
+def _memory(memory: Mapping[str, Any]) -> Text:
+    about = [memory["memory_type"], memory.get("subject"), memory.get("predicate"), memory.get("maturity")]
+    head = Text(" · ").join(visible(part) for part in about if part)
+    confidence = {"confidence": memory["confidence"]} if "confidence" in memory else {}
+    parts = confidence | {name: memory[name] for name in _PARTS if name in memory}
+    told = Text(", ").join(Text(f"{name.removesuffix('_score')} ") + visible(part) for name, part in parts.items())
+    head.stylize("bold")
+    foot = Text(f"{memory['id']}\n") + told
+    foot.stylize("dim")
+    return Text("\n").join((head, visible(memory["content"]), foot))
+
+
+def record(answer: Mapping[str, Any]) -> RenderableType:
+    """Everything about one thing."""
+    return _fields({name: value for name, value in answer.items() if name not in _TWICE})
+
+
+def sections(answer: Mapping[str, Any]) -> RenderableType:
+    """Counts, by what they count."""
+    groups = {name: part for name, part in answer.items() if isinstance(part, Mapping)}
+    panels = (Panel(_fields(part), title=name, title_align="left", expand=False) for name, part in groups.items())
+    return Group(visible(f"scopes: {', '.join(answer['scopes'])}"), *panels)
+
+
+def links(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """The edges of a memory."""
+    if not answer:
+        return Text("It has no links.")
+    table = _table("relation", "from and to")
+    for link in answer:
+        ends = "{source_type} {source_id}\n{target_type} {target_id}".format(**link)
+        table.add_row(visible(link["relation"]), visible(ends))
+    return table
+
+
+def history(answer: Mapping[str, Any]) -> RenderableType:
+    """What happened to a memory, and the facts before and after it."""
+    happened = _table("when", "event")
+    for event in answer["events"]:
+        said = visible(f"{event['event_type']} by {event['actor']}\n") + visible(event["payload"])
+        happened.add_row(_moment(event["occurred_at"]), said)
+    parts: list[RenderableType] = [visible(f"{answer['memory_type']} {answer['id']}"), happened]
+    for name in ("superseded", "superseded_by"):
+        if answer[name]:
+            parts += [Text(f"\n{name.replace('_', ' ')}:"), _chain(answer[name])]
+    return Group(*parts)
+
+
+def counted(answer: Mapping[str, Any]) -> RenderableType:
+    """What an export or an import did, by kind."""
+    columns = [name for name in ("exported", "imported", "skipped") if name in answer]
+    table = Table(header_style="bold")
+    table.add_column("kind")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for kind in answer[columns[0]]:
+        table.add_row(visible(kind), *(visible(answer[column][kind]) for column in columns))
+    pace = f"{answer['memories']} memories in {answer['seconds']:.1f} s, {answer['memories_per_second']:.1f}/s"
+    return Group(visible(f"tenant {answer['tenant']}"), table, Text(pace))
+
+
+def _chain(facts: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("when", "fact")
+    for fact in facts:
+        table.add_row(_moment(fact["created_at"]), visible(f"{fact['content']}\n{fact['id']}"))
+    return table
+
+
+def _moment(iso: str) -> Text:
+    return visible(iso[:19].replace("T", " "))
+
+
+def _fields(values: Mapping[str, Any]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        table.add_row(Text(name.replace("_", " ")), visible(value))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(header_style="bold", show_lines=True)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+VIEWS: Mapping[str, View] = {
+    "memory_store_episode": stored("episode"),
+    "memory_store_fact": stored("fact"),
+    "memory_store_rule": stored("rule"),
+    "memory_search": found,
+    "memory_recall": found,
+    "memory_get": record,
+    "memory_confirm": record,
+    "memory_mark_helpful": record,
+    "memory_mark_harmful": record,
+    "memory_forget": record,
+    "memory_restore": record,
+    "memory_stats": sections,
+    "memory_links": links,
+    "memory_history": history,
+    "memory_context": plain,
+}
