@@ -1,0 +1,128 @@
+"""What the tests of memory stand on: tools as an agent calls them, rows as the administrator sees them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+from fastmcp import Client
+
+from butlers.app import Butler
+from butlers.config import AuthConfig
+from butlers.host.metrics import Metrics
+from butlers.host.server import Offer, Server, build
+from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.tools import TOOLS
+
+ASKED = Request("a test", {})
+"""A request without an idempotency key."""
+TABLES = {"fact": "facts", "rule": "rules", "episode": "episodes"}
+
+
+def write_butler(at: Path, name: str, extra: str = "") -> Path:
+    """A butler's folder with memory, every tool, and no limit a test would run into."""
+    folder = at / name
+    folder.mkdir()
+    limits = "[butler.limits]\ncalls_per_second = 100000\nburst = 100000\n"
+    module = '[modules.memory]\nenabled = true\ntoolset = "full"\n'
+    (folder / "butler.toml").write_text(f'[butler]\nname = "{name}"\nport = 0\n{limits}{extra}\n{module}')
+    return folder
+
+
+def served(butler: Butler, memory: Memory, tenant: str, **auth: Any) -> Server:
+    """A server whose local callers belong to that tenant."""
+    config = butler.config.butler.model_copy(update={"auth": AuthConfig(tenant=tenant, **auth)})
+    offers = [Offer(tool, memory) for tool in TOOLS]
+    return build(config, butler.database, offers, {}, Metrics(), over_http=bool(auth))
+
+
+@dataclass(frozen=True)
+class Tools:
+    """One tenant's way to the tools."""
+
+    client: Client[Any]
+    tenant: str
+
+    async def __call__(self, tool: str, /, **arguments: Any) -> Any:
+        """What a tool answers."""
+        answer = await self.client.call_tool(tool, arguments, raise_on_error=False)
+        assert not answer.is_error, answer.content
+        said = answer.structured_content
+        assert said is not None
+        return said["result"] if set(said) == {"result"} else said
+
+    async def refusal(self, tool: str, /, **arguments: Any) -> str:
+        """Why a tool refuses."""
+        answer = await self.client.call_tool(tool, arguments, raise_on_error=False)
+        assert answer.is_error, answer.structured_content
+        return str(answer.content[0].text)
+
+    async def fact(self, content: str = "blue", subject: str = "user", predicate: str = "color", **more: Any) -> str:
+        """A stored fact's id."""
+        return str(
+            (await self("memory_store_fact", subject=subject, predicate=predicate, content=content, **more))["id"]
+        )
+
+    async def rule(self, content: str = "Ask before sending", **more: Any) -> str:
+        """A stored rule's id."""
+        return str((await self("memory_store_rule", content=content, **more))["id"])
+
+    async def ids(self, tool: str, /, **arguments: Any) -> list[str]:
+        """The ids a search or recall gives, in their order."""
+        return [each["id"] for each in await self(tool, **arguments)]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """All rows of all tenants."""
+
+    connection: "asyncpg.Connection[asyncpg.Record]"
+
+    async def row(self, kind: str, row_id: str) -> Mapping[str, Any]:
+        """A row with all its columns."""
+        (row,) = await self.rows(f"select * from {TABLES[kind]} where id = $1", row_id)
+        return row
+
+    async def rows(self, statement: str, *arguments: Any) -> list[Mapping[str, Any]]:
+        """What a query gives."""
+        return [dict(row) for row in await self.connection.fetch(statement, *arguments)]
+
+    async def count(self, table: str, tenant: str, where: str = "true") -> int:
+        """How many rows a tenant has there."""
+        counted: int = await self.connection.fetchval(
+            f"select count(*) from {table} where tenant_id = $1 and {where}", tenant
+        )
+        return counted
+
+    async def change(self, kind: str, row_id: str, **columns: str) -> None:
+        """Set columns of a row to SQL expressions."""
+        changes = ", ".join(f"{name} = {expression}" for name, expression in columns.items())
+        assert await self.connection.execute(f"update {TABLES[kind]} set {changes} where id = $1", row_id) == "UPDATE 1"
+
+    async def age(self, kind: str, row_id: str, days: float) -> None:
+        """Let time pass for a memory."""
+        moments = {
+            "fact": ("created_at", "last_referenced_at", "last_confirmed_at"),
+            "rule": ("created_at", "last_referenced_at", "last_confirmed_at"),
+            "episode": ("created_at", "expires_at"),
+        }[kind]
+        await self.change(kind, row_id, **{name: f"{name} - interval '{days} days'" for name in moments})
+
+    async def events(self, tenant: str) -> list[Mapping[str, Any]]:
+        """A tenant's audit trail, oldest first."""
+        return await self.rows(
+            "select event_type, entity_type, entity_id::text, actor, request_id, payload::text as payload"
+            " from memory_events where tenant_id = $1 order by occurred_at, event_type desc",
+            tenant,
+        )
+
+    async def everything(self, tenant: str) -> list[Mapping[str, Any]]:
+        """All a tenant has, to see that nothing of it changed."""
+        tables = ("episodes", "facts", "rules", "memory_links", "memory_events", "rule_applications")
+        found = [
+            await self.rows(f"select md5(t::text) as row from {table} t where tenant_id = $1 order by 1", tenant)
+            for table in tables
+        ]
+        return [row for rows in found for row in rows]
