@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ async def upgraded(place: Place, wanted: Sequence[Branch]) -> Migration:
     """Bring the schema to head and grant the application its rights, as the owner."""
     if place.admin_dsn is None:
         raise ConfigurationFault(
-            "the schema is not up to date and only the application's role is known",
+            "migrating needs the owner of the tables, and only the application's role is known",
             hint="Set BUTLERS_ADMIN_DATABASE_URL to the owner and run `butlers migrate`.",
         )
     return await migrate.upgrade(place.admin_dsn, wanted, app_role=place.app, owner=place.owner)
@@ -146,14 +147,16 @@ async def serve_http(
 ) -> None:
     """Run the butler over HTTP until SIGTERM or SIGINT; `announce` hears its address once it serves."""
     from butlers.host import http
-    from butlers.host.server import http_app
 
     _end_on_sigterm()
     config = configuration(folder, modules)
+    meanwhile = _importing_the_server()
     host, limits = config.butler.http.host, config.butler.limits
     with http.listening(host, config.butler.port if port is None else port) as listener:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/mcp"
-        async with opened(config, environment(), modules) as butler, serving(butler) as server:
+        async with opened(config, environment(), modules) as butler, serving(butler, after=meanwhile) as server:
+            from butlers.host.server import http_app
+
             await http.serve(http_app(server), listener, grace=limits.grace_seconds, ready=lambda: announce(address))
 
 
@@ -163,7 +166,11 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
 
     _end_on_sigterm()
     config = configuration(folder, modules)
-    async with opened(config, environment(), modules) as butler, serving(butler, over_http=False) as server:
+    meanwhile = _importing_the_server()
+    async with (
+        opened(config, environment(), modules) as butler,
+        serving(butler, over_http=False, after=meanwhile) as server,
+    ):
         await stdio.serve(server.mcp, grace=config.butler.limits.grace_seconds, idle=server.door.idle)
 
 
@@ -174,9 +181,18 @@ def _end_on_sigterm() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
+def _importing_the_server() -> "asyncio.Future[object]":
+    """The half second that importing FastMCP takes, spent while the database server starts."""
+    return asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "butlers.host.server"))
+
+
 @contextlib.asynccontextmanager
-async def serving(butler: Butler, *, over_http: bool = True) -> "AsyncIterator[Server]":
+async def serving(
+    butler: Butler, *, over_http: bool = True, after: "asyncio.Future[object] | None" = None
+) -> "AsyncIterator[Server]":
     """The butler's server, with its jobs on their schedule."""
+    if after is not None:
+        await after
     from butlers.host.metrics import Metrics
     from butlers.host.scheduler import Scheduler
     from butlers.host.server import Offer, build

@@ -49,10 +49,15 @@ async def run(
         return
 
     def announce(address: str) -> None:
-        name = app.configuration(folder).butler.name
+        butler = app.configuration(folder).butler
+        entry: dict[str, object] = {"type": "http", "url": address}
+        header = ""
+        if butler.auth.mode != "local":
+            header = ' --header "Authorization: Bearer $KEY"'
+            entry["headers"] = {"Authorization": "Bearer $KEY"}
         typer.echo(
-            f"Connect Claude Code:  claude mcp add --transport http {name} {address}\n"
-            f'Any other MCP client: {{"mcpServers": {{"{name}": {{"type": "http", "url": "{address}"}}}}}}\n'
+            f"Connect Claude Code:  claude mcp add --transport http {butler.name} {address}{header}\n"
+            f"Any other MCP client: {json.dumps({'mcpServers': {butler.name: entry}})}\n"
             f"ready: {address}",
             err=True,
         )

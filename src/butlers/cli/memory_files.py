@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TextIO
 
@@ -102,8 +101,6 @@ def _written(file: Path) -> Iterator[TextIO]:
 @contextmanager
 def _until_nobody_reads() -> Iterator[None]:
     """End quietly when whoever read our output has left, as `head` does."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
     try:
         yield
     except BrokenPipeError:

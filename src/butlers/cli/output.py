@@ -67,7 +67,7 @@ def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title
 
     table = Table(title=title or None, title_justify="left", header_style="bold")
     for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
+        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column == "id")
     for row in plain:
         table.add_row(*(Text(_cell(row.get(column))) for column in columns))
     Console().print(table)

@@ -85,7 +85,8 @@ def _line(row: Row) -> str:
     values = {"kind": row.kind, **row.record}
     if row.embedding is not None:
         values["embedding"] = exported.encoded(row.embedding.to_list())
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":")) + "\n"
+    # ASCII alone: a line separator inside a content must not end the line for anybody.
+    return json.dumps(values, separators=(",", ":")) + "\n"
 
 
 async def import_file(
