@@ -1,4 +1,5 @@
 """What the tests of memory stand on: tools as an agent calls them, rows as the administrator sees them."""
+# ruff: noqa: S608 — the tables and columns are the tests' own words
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -99,7 +100,9 @@ class Archive:
     async def change(self, kind: str, row_id: str, **columns: str) -> None:
         """Set columns of a row to SQL expressions."""
         changes = ", ".join(f"{name} = {expression}" for name, expression in columns.items())
-        assert await self.connection.execute(f"update {TABLES[kind]} set {changes} where id = $1", row_id) == "UPDATE 1"
+        assert (
+            await self.connection.execute(f"update {TABLES[kind]} set {changes} where id = $1", row_id) == "UPDATE 1"
+        )
 
     async def age(self, kind: str, row_id: str, days: float) -> None:
         """Let time pass for a memory."""
