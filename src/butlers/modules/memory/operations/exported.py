@@ -1,13 +1,12 @@
 """The form of an exported memory: a header and one record a line, checked to the last before any is believed."""
 
 import base64
-import binascii
 import hashlib
-import struct
+import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 from uuid import UUID
 
 from pydantic import (
@@ -26,6 +25,9 @@ from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.model import MOST_IMPORTANT, Maturity, MemoryType, Permanence, Relation, fact_text
 from butlers.modules.memory.domain.text import one_line
 from butlers.modules.memory.store.portability import ORDER, Kind
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FORMAT = "butlers-memory"
 VERSION = 1
@@ -279,20 +281,24 @@ class Survey:
 
 def encoded(vector: Any) -> str:
     """A vector as text: its 32-bit numbers, little end first, in base64."""
-    numbers = [float(number) for number in vector]
-    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+    import numpy as np
+
+    return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
 
 
-def decoded(text: str) -> list[float]:
+def decoded(text: str) -> "np.ndarray[Any, Any]":
     """The vector of a text; one without length or of other dimensions is none."""
+    import numpy as np
+
     try:
-        numbers = struct.unpack(f"<{DIMENSIONS}f", base64.b64decode(text, validate=True))
-    except (binascii.Error, struct.error, ValueError):
-        raise ValueError(f"it is not {DIMENSIONS} numbers") from None
-    length = sum(number * number for number in numbers)
-    if not 0 < length < float("inf"):
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4")
+    except ValueError:
+        raise ValueError("it is not base64 of 32-bit numbers") from None
+    if numbers.shape != (DIMENSIONS,):
+        raise ValueError(f"it has {len(numbers)} dimensions instead of {DIMENSIONS}")
+    if not 0 < float(np.linalg.norm(numbers.astype(np.float64))) < math.inf:
         raise ValueError("it points nowhere")
-    return list(numbers)
+    return numbers
 
 
 def surveyed(file: BinaryIO) -> Survey:

@@ -84,7 +84,7 @@ def _header(memory: Running, caller: Caller, counts: Row, *, vectors: bool) -> H
 def _line(row: Row) -> str:
     values = {"kind": row.kind, **row.record}
     if row.embedding is not None:
-        values["embedding"] = exported.encoded(row.embedding.to_list())
+        values["embedding"] = exported.encoded(row.embedding.to_numpy())
     # ASCII alone: a line separator inside a content must not end the line for anybody.
     return json.dumps(values, separators=(",", ":")) + "\n"
 
@@ -193,7 +193,7 @@ class _Taking:
         """Vectors of the model in use are taken as they are; all others are made anew."""
         memories: list[Memory] = list(records)
         ours = self._memory.embedder.version.id
-        given = {
+        given: dict[UUID, Any] = {
             each.id: exported.decoded(each.embedding)
             for each in memories
             if each.embedding and each.embedding_version_id == ours

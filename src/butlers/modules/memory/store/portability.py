@@ -53,7 +53,7 @@ class Searchable:
 
     id: UUID
     text: str
-    vector: list[float]
+    vector: Any
 
 
 async def everything(tx: Connection, caller: Caller, *, vectors: bool) -> AsyncIterator[list[Row]]:
