@@ -37,7 +37,8 @@ async def export(
     started = time.monotonic()
     async with opened(folder, tenant) as reached:
         with _written(file) as out, _progress("exporting") as told:
-            header = await portability.export(reached.memory, reached.caller, out.write, vectors=vectors, told=told)
+            write = _writer(file, out)
+            header = await portability.export(reached.memory, reached.caller, write, vectors=vectors, told=told)
     summary = {"tenant": header.tenant, "exported": header.counts}
     # Where the memories go to stdout, nothing else does.
     _report(summary | _speed(header.memories, started), as_json=as_json, aside=file == STREAM)
@@ -75,9 +76,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {"export": export, "import": impor
 def _written(file: Path) -> Iterator[TextIO]:
     """A stream to write to; a file is there whole or not at all, and for its owner's eyes."""
     if file == STREAM:
-        with _until_nobody_reads():
-            yield sys.stdout
-            sys.stdout.flush()
+        yield sys.stdout
         return
     if file.exists() and not file.is_file():
         with file.open("w", encoding="utf-8") as out:
@@ -86,26 +85,36 @@ def _written(file: Path) -> Iterator[TextIO]:
     try:
         number, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     except OSError as error:
-        raise InvalidInput(f"{file} can't be written: {error.strerror}", hint="Name another file.") from None
+        raise _unwritable(file, error) from None
     made = Path(name)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as out:
             yield out
-            out.flush()
             os.fsync(out.fileno())
         made.replace(file)
     finally:
         made.unlink(missing_ok=True)
 
 
-@contextmanager
-def _until_nobody_reads() -> Iterator[None]:
-    """End quietly when whoever read our output has left, as `head` does."""
-    try:
-        yield
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
+def _writer(file: Path, out: TextIO) -> Callable[[str], None]:
+    """Writes through to the stream; what goes wrong there is not taken for the database's fault."""
+
+    def write(text: str) -> None:
+        try:
+            out.write(text)
+            out.flush()
+        except BrokenPipeError:
+            # Whoever read our output has left, as `head` does. Nothing is left to be flushed at the end either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+            raise typer.Exit(1) from None
+        except OSError as error:
+            raise _unwritable(file, error) from None
+
+    return write
+
+
+def _unwritable(file: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"{file} can't be written: {error.strerror}", hint="Name another place.")
 
 
 @contextmanager

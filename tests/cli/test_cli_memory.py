@@ -1,0 +1,340 @@
+"""`butlers memory …`, as people and programs run it."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from uuid import uuid4
+
+import pytest
+from fastmcp import Client
+
+from butlers import app
+from butlers.cli import memory_calls, memory_views
+from butlers.modules.memory.tools import TOOLS
+
+from .conftest import written
+from .shell import Shell
+
+
+@pytest.fixture(scope="module")
+def shell(home, cluster, tmp_path_factory, worker):
+    """The program, on a database that is there already."""
+    started = Shell(home)
+    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def remember(shell, place):
+    """Runs `butlers memory COMMAND` on a tenant of its own; with `--json`, gives what was answered."""
+    tenant = f"t{uuid4().hex[:12]}"
+
+    def run(name, *words, as_json=True, **options):
+        end = ["--tenant", tenant, *(["--json"] if as_json else [])]
+        result = shell("memory", name, place, *words, *end, **options)
+        assert (result.returncode, result.stderr) == (0, "")
+        return json.loads(result.stdout) if as_json else result.stdout
+
+    run.tenant = tenant
+    return run
+
+
+def test_a_fact_from_its_first_word_to_its_history(remember):
+    first = remember("store-fact", "user", "color", "blue", "--importance", "7", "--tags", "a,b", "--tags", "c")
+    second = remember("store-fact", "user", "color", "green", "--permanence", "stable", "--idempotency-key", "k")
+    assert second["superseded_id"] == first["id"]
+    assert (
+        remember("store-fact", "user", "color", "green", "--permanence", "stable", "--idempotency-key", "k") == second
+    )
+    whole = remember("get", "fact", first["id"])
+    assert (whole["importance"], whole["tags"], whole["lifecycle"]) == (7.0, ["a", "b", "c"], "superseded")
+    assert remember("confirm", "fact", second["id"])["confidence"] == 1.0
+    (link,) = remember("links", "fact", second["id"], "--direction", "outgoing")
+    assert (link["relation"], link["target_id"]) == ("supersedes", first["id"])
+    assert remember("forget", "fact", second["id"])["state"] == "retracted"
+    assert remember("restore", "fact", second["id"])["restored"] is True
+    told = remember("history", "fact", second["id"])
+    assert [event["event_type"] for event in told["events"]] == [
+        "fact_created",
+        "fact_confirmed",
+        "fact_forgotten",
+        "fact_restored",
+    ]
+    assert [fact["id"] for fact in told["superseded"]] == [first["id"]]
+
+
+def test_rules_and_episodes_and_what_is_found_of_them(remember):
+    rule = remember("store-rule", "Ask before you send an email", "--tags", '["x,y"]')["id"]
+    episode = remember("store-episode", "We wrote emails all day", "--importance", "2")["id"]
+    assert remember("helpful", rule)["success_count"] == 1
+    assert remember("harmful", rule, "--reason", "too late")["harmful_count"] == 1
+    assert remember("get", "rule", rule)["metadata"]["harmful_reasons"] == ["too late"]
+    found = remember("search", "email", "--types", "rule,episode", "--mode", "keyword", "--min-confidence", "0")
+    assert {each["id"] for each in found} == {rule, episode}
+    assert [each["tags"] for each in found if each["id"] == rule] == [["x,y"]]
+    assert len(remember("search", "email", "--limit", "1")) == 1
+    assert [each["id"] for each in remember("recall", "sending email")] == [rule]
+    text = remember("context", "Write to Ada", "--token-budget", "200")
+    assert text.startswith("# Memory Context\n")
+    assert "- Ask before you send an email" in text
+    assert remember("context", "Write to Ada", "--token-budget", "200", as_json=False) == text
+    assert remember("stats")["rules"]["total"] == 1
+
+
+async def test_json_is_exactly_what_the_tool_answers(shell, place, environment):
+    (place / "butler.toml").write_text((place / "butler.toml").read_text() + 'toolset = "full"\n')
+    stored = json.loads(shell("memory", "store-fact", place, "Ada", f"k{uuid4().hex}", "likes tea", "--json").stdout)
+    about = {"memory_type": "fact", "memory_id": stored["id"]}
+    config = app.configuration(place)
+    async with app.opened(config, environment) as butler, app.serving(butler) as server, Client(server.mcp) as client:
+        for tool, arguments, words in (
+            ("memory_search", {"query": "tea", "mode": "keyword"}, ("search", place, "tea", "--mode", "keyword")),
+            ("memory_links", about, ("links", place, "fact", stored["id"])),
+            ("memory_history", about, ("history", place, "fact", stored["id"])),
+            ("memory_stats", {"scope": "nobody"}, ("stats", place, "--scope", "nobody")),
+        ):
+            told = (await client.call_tool(tool, arguments)).structured_content
+            answer = json.loads(shell("memory", *words, "--json").stdout)
+            assert without_clocks(answer) == without_clocks(told.get("result", told))
+
+
+def without_clocks(answer):
+    """Confidence and averages run with the time between the two calls."""
+    text = json.dumps(answer)
+    return json.loads(re.sub(r'("(?:confidence|average_confidence|backlog_age_hours)": )[\d.e-]+', r"\g<1>0", text))
+
+
+HOSTILE = "plain \x1b[31mred\x1b[0m \x07\x9b2J \u202ebackwards\u2066 [bold]markup[/bold] {{x}} :smile: \u2028end 👩‍🚀"
+
+
+def test_content_is_shown_as_text_and_steers_no_terminal(remember):
+    stored = remember("store-fact", "the user", "sa\u202eys", HOSTILE)
+    remember("store-fact", "the user", "sa\u202eys", "second " * 60 + HOSTILE)
+    shown = "".join(
+        (
+            remember("search", "markup", as_json=False),
+            remember("recall", "markup", as_json=False),
+            remember("get", "fact", stored["id"], as_json=False),
+            remember("history", "fact", stored["id"], as_json=False),
+            remember("links", "fact", stored["id"], as_json=False),
+            remember("context", "markup", as_json=False),
+        )
+    )
+    assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u2028"}
+    for part in (r"\x1b[31mred", r"\x07", "[bold]markup[/bold]", "{{x}}", ":smile:", "👩‍🚀", r"sa\u202eys"):
+        assert part in shown
+
+
+def test_people_see_scores_with_three_digits_and_ids_that_can_be_copied(remember):
+    stored = remember("store-fact", "Ada", "drinks", "tea, " * 40)
+    remember("store-fact", "Ada", "drinks", "coffee")
+    found = remember("search", "coffee", as_json=False, columns=70)
+    assert re.search(r"│ 0\.\d{3} │ fact · Ada · drinks", found)
+    assert re.search(r"confidence 1\.000, similarity 0\.\d{3}, rank 0\.\d{3}", found)
+    shown = remember("history", "fact", stored["id"], as_json=False, columns=70)
+    assert "fact_superseded by local" in shown
+    for text in (shown, remember("links", "fact", stored["id"], as_json=False, columns=70)):
+        assert stored["id"] in text
+        assert max(len(line) for line in text.splitlines()) <= 70
+    assert "average confidence       1.000" in remember("stats", as_json=False)
+    assert remember("store-rule", "Be kind", as_json=False).startswith("Stored the rule ")
+    assert remember("search", "x", "--scope", "nobody", "--types", "episode", as_json=False) == "Nothing was found.\n"
+
+
+NOBODY = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["search", "x", "--mode", "psychic"], "mode: Input should be 'semantic', 'keyword' or 'hybrid'."),
+        (
+            ["search", "x", "--limit", "0", "--min-confidence", "2"],
+            "limit: Input should be greater than or equal to 1;",
+        ),
+        (["search", "x", "--types", "dream"], "types: Input should be 'episode', 'fact' or 'rule'."),
+        (["search", " "], "query is blank."),
+        (["store-fact", "a", "b", "c", "--importance", "nan"], "importance: "),
+        (["store-fact", "a", "b", ""], "content: String should have at least 1 character."),
+        (["store-rule", "a", "--permanence", "forever"], "permanence: Input should be 'permanent', "),
+        (["store-episode", "a", "--butler", "jeeves"], "this is the butler cli_"),
+        (["get", "thing", NOBODY], "memory-type: Input should be "),
+        (["get", "fact", "first"], "memory_id is not an id."),
+        (["confirm", "episode", NOBODY], "an episode can't be confirmed."),
+        (["forget", "fact", NOBODY], "no fact "),
+        (["helpful", NOBODY], "no rule "),
+        (["stats", "--tenant", "a b"], "a tenant is named by"),
+        (["export", "nowhere/at/all"], "nowhere/at/all can't be written: No such file or directory."),
+        (["import", "nowhere"], "nowhere can't be read: No such file or directory."),
+    ],
+    ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
+)
+def test_what_can_not_be_done_is_said_in_one_line_and_ends_with_1(shell, place, words, said):
+    command, *rest = words
+    refused = shell("memory", command, place, *rest)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"butlers: {said}")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words", [["search", "."], ["search", ".", "x", "--limit", "many"], ["get", ".", "fact"], ["import", "."]]
+)
+def test_wrong_usage_of_a_memory_command_ends_with_2(shell, words):
+    refused = shell("memory", *words)
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+def test_a_butler_without_memory_says_so(butlers, tmp_path):
+    folder = written(tmp_path, f"t{uuid4().hex[:12]}")
+    (folder / "butler.toml").write_text((folder / "butler.toml").read_text().replace("true", "false"))
+    refused = butlers("memory", "stats", folder)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"butlers: the butler {folder.name} has no memory."
+        " Set `enabled = true` under [modules.memory] in its butler.toml.\n"
+    )
+
+
+def test_every_tool_of_the_memory_has_a_command_that_shows_it():
+    assert set(memory_views.VIEWS) == {tool.name for tool in TOOLS if tool.name.startswith("memory_")}
+
+
+def test_every_argument_of_a_tool_can_be_given():
+    from typing import get_type_hints
+
+    from butlers.cli.memory import app as commands
+
+    sources = {each.callback.__wrapped__.__name__: each.callback.__wrapped__ for each in commands.registered_commands}
+    named = {"helpful": "memory_mark_helpful", "harmful": "memory_mark_harmful"}
+    words = {"type_": "memory_type", "prompt": "trigger_prompt"}
+    for name, function in sources.items():
+        if name in {"export", "import_"}:
+            continue
+        tool = next(each for each in TOOLS if each.name == named.get(name, f"memory_{name}"))
+        wanted = set(get_type_hints(tool.function)) - {"memory", "caller", "return"}
+        given = {words.get(word, word) for word in get_type_hints(function)}
+        assert wanted == given - {"folder", "tenant", "as_json", "return"}, name
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (None, None),
+        ([], None),
+        (["a"], ["a"]),
+        (["a, b", "c"], ["a", "b", "c"]),
+        (['["a,b"]'], '["a,b"]'),
+        ([""], None),
+    ],
+)
+def test_an_option_that_takes_several_words_is_understood(values, words):
+    assert memory_calls.several(values) == words
+
+
+def test_a_tenant_goes_to_a_file_and_comes_back_from_a_pipe(butlers, place, home, remember, tmp_path):
+    remember("store-fact", "Ada", "likes", "tea")
+    file = tmp_path / "out.jsonl"
+    done = remember("export", file)
+    assert (done["tenant"], done["exported"]["fact"], done["memories"]) == (remember.tenant, 1, 1)
+    assert file.stat().st_mode & 0o077 == 0
+    assert {each.name for each in tmp_path.iterdir()} == {file.name, place.name}
+    lines = file.read_text().splitlines()
+    streamed = butlers("memory", "export", place, "--tenant", remember.tenant)
+    assert streamed.stdout.splitlines()[1:] == lines[1:]
+    assert "1 memories in " in streamed.stderr
+    other = f"t{uuid4().hex[:12]}"
+    taken = subprocess.run(
+        [sys.executable, "-m", "butlers.cli", "memory", "import", str(place), "-", "--tenant", other],
+        env={**os.environ, "BUTLERS_HOME": str(home)},
+        input=streamed.stdout,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (taken.returncode, taken.stderr) == (0, "")
+    assert re.search(r"fact\s+│\s+1 │\s+0 │", taken.stdout)
+    assert re.search(r"1 memories in [\d.]+ s, [\d.]+/s", taken.stdout)
+    again = butlers("memory", "import", place, file, "--tenant", other)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr.startswith(f"butlers: the tenant {other} is not empty.")
+    assert (
+        json.loads(butlers("memory", "import", place, file, "--tenant", other, "--merge", "--json").stdout)[
+            "skipped"
+        ]["fact"]
+        == 1
+    )
+
+
+def test_an_export_that_fails_leaves_the_file_that_was_there(shell, place, tmp_path):
+    file = tmp_path / "kept.jsonl"
+    file.write_text("mine")
+    assert shell("memory", "export", place, file, "--tenant", "a b").returncode == 1
+    assert file.read_text() == "mine"
+    assert [each.name for each in tmp_path.iterdir() if "kept" in each.name] == ["kept.jsonl"]
+
+
+def test_a_cut_off_file_is_refused_in_one_line(shell, place, remember, tmp_path):
+    remember("store-rule", "Be kind")
+    file = tmp_path / "cut.jsonl"
+    remember("export", file)
+    file.write_bytes(file.read_bytes()[:-30])
+    number = len(file.read_bytes().splitlines())
+    refused = shell("memory", "import", place, file, "--tenant", f"t{uuid4().hex[:12]}")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f"butlers: line {number}: it is not JSON, or it was cut off."
+        " Nothing was imported. Export anew, or mend that line.\n"
+    )
+
+
+def test_an_export_ends_quietly_when_nobody_reads_it(home, place, remember):
+    remember("store-rule", "Be kind")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "butlers.cli", "memory", "export", str(place), "--tenant", remember.tenant],
+        env={**os.environ, "BUTLERS_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.stderr is not None
+    said = running.stderr.read()
+    running.stderr.close()
+    assert (running.wait(30), said) == (1, "")
+
+
+def test_whoever_watches_sees_how_far_it_is(home, place, remember, tmp_path):
+    for n in range(3):
+        remember("store-rule", f"Be kind {n} times")
+    leader, follower = pty.openpty()
+    running = subprocess.Popen(
+        [sys.executable, "-m", "butlers.cli", "memory", "export", place, tmp_path / "x", "--tenant", remember.tenant],
+        env={**os.environ, "BUTLERS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "100"},
+        stdout=subprocess.DEVNULL,
+        stderr=follower,
+    )
+    os.close(follower)
+    seen = b""
+    while part := _read(leader):
+        seen += part
+    os.close(leader)
+    assert running.wait(30) == 0
+    text = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen).decode()
+    total = len((tmp_path / "x").read_text().splitlines()) - 1
+    assert "exporting" in text
+    assert f"{total}/{total}" in text
+    assert re.search(r"\d:\d\d:\d\d", text)
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
