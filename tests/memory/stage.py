@@ -1,18 +1,22 @@
 """What the tests of memory stand on: tools as an agent calls them, rows as the administrator sees them."""
 # ruff: noqa: S608 — the tables and columns are the tests' own words
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import uvicorn
 from fastmcp import Client
 
 from butlers.app import Butler
 from butlers.config import AuthConfig
+from butlers.host import http
 from butlers.host.metrics import Metrics
-from butlers.host.server import Offer, Server, build
+from butlers.host.server import Offer, Server, build, http_app
 from butlers.modules.memory.operations.once import Request
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS
@@ -37,6 +41,54 @@ def served(butler: Butler, memory: Memory, tenant: str, **auth: Any) -> Server:
     config = butler.config.butler.model_copy(update={"auth": AuthConfig(tenant=tenant, **auth)})
     offers = [Offer(tool, memory) for tool in TOOLS]
     return build(config, butler.database, offers, {}, Metrics(), over_http=bool(auth))
+
+
+class Quiet(uvicorn.Server):
+    """A web server that leaves the signals of the test run alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def listening(server: Server) -> AsyncIterator[str]:
+    """The address of that server behind a real HTTP port."""
+    with http.listening("127.0.0.1", 0) as socket:
+        web = Quiet(uvicorn.Config(http_app(server), lifespan="on", log_config=None, ws="none"))
+        serving = asyncio.create_task(web.serve(sockets=[socket]))
+        while not web.started:  # noqa: ASYNC110 — uvicorn has no event to wait for
+            await asyncio.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{socket.getsockname()[1]}/mcp"
+        finally:
+            web.should_exit = True
+            await serving
+
+
+async def everyones_arguments(tools: "Tools", butler: str) -> dict[str, dict[str, Any]]:
+    """For each tool, a call that works, about memories that are there."""
+    fact, rule = await tools.fact("a secret about tea"), await tools.rule("A secret rule about tea")
+    gone = await tools.fact("a forgotten secret", predicate="gone")
+    await tools("memory_forget", memory_type="fact", memory_id=gone)
+    named = {"memory_type": "fact", "memory_id": fact}
+    return {
+        "memory_store_episode": {"content": "a secret talk about tea", "butler": butler},
+        "memory_store_fact": {"subject": "user", "predicate": "drink", "content": "a secret tea"},
+        "memory_store_rule": {"content": "Offer the secret tea"},
+        "memory_search": {"query": "tea", "scope": "*"},
+        "memory_recall": {"topic": "tea", "scope": "*"},
+        "memory_get": named,
+        "memory_confirm": named,
+        "memory_mark_helpful": {"rule_id": rule},
+        "memory_mark_harmful": {"rule_id": rule, "reason": "a secret reason"},
+        "memory_stats": {},
+        "memory_context": {"trigger_prompt": "tea", "butler": butler},
+        "memory_links": named,
+        "memory_history": named,
+        "memory_restore": {"memory_type": "fact", "memory_id": gone},
+        "memory_forget": named,
+    }
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Tools that remember."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from pydantic import Field
@@ -42,8 +43,7 @@ async def memory_store_episode(
         session_id=parsed_session(session_id or caller.session_id),
         importance=_ORDINARY if importance is None else importance,
     )
-    asked = {"content": content, "butler": butler, "session_id": session_id, "importance": importance}
-    request = Request("memory_store_episode", asked, idempotency_key)
+    request = Request("memory_store_episode", asdict(episode), idempotency_key)
     return await writing.store_episode(memory, caller, episode, request)  # type: ignore[return-value]
 
 
@@ -72,17 +72,7 @@ async def memory_store_fact(
         tags=tuple(tags or ()),
         entity_id=parsed_entity(entity_id),
     )
-    asked = {
-        "subject": subject,
-        "predicate": predicate,
-        "content": content,
-        "importance": importance,
-        "permanence": permanence,
-        "scope": scope,
-        "tags": tags,
-        "entity_id": entity_id,
-    }
-    request = Request("memory_store_fact", asked, idempotency_key)
+    request = Request("memory_store_fact", asdict(fact), idempotency_key)
     return await writing.store_fact(memory, caller, fact, request)  # type: ignore[return-value]
 
 
@@ -103,8 +93,7 @@ async def memory_store_rule(
         tags=tuple(tags or ()),
         permanence=Permanence.named(permanence) if permanence else None,
     )
-    asked = {"content": content, "scope": scope, "tags": tags, "permanence": permanence}
-    request = Request("memory_store_rule", asked, idempotency_key)
+    request = Request("memory_store_rule", asdict(rule), idempotency_key)
     return await writing.store_rule(memory, caller, rule, request)  # type: ignore[return-value]
 
 
