@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -28,19 +29,22 @@ def shell(home, cluster, tmp_path_factory, worker):
     started.close()
 
 
-@pytest.fixture
-def remember(shell, place):
+class Remember:
     """Runs `butlers memory COMMAND` on a tenant of its own; with `--json`, gives what was answered."""
-    tenant = f"t{uuid4().hex[:12]}"
 
-    def run(name, *words, as_json=True, **options):
-        end = ["--tenant", tenant, *(["--json"] if as_json else [])]
-        result = shell("memory", name, place, *words, *end, **options)
+    def __init__(self, shell: Shell, place: Path) -> None:
+        self._shell, self._place, self.tenant = shell, place, f"t{uuid4().hex[:12]}"
+
+    def __call__(self, name, *words, as_json=True, columns=200):
+        end = ["--tenant", self.tenant, *(["--json"] if as_json else [])]
+        result = self._shell("memory", name, self._place, *words, *end, columns=columns)
         assert (result.returncode, result.stderr) == (0, "")
         return json.loads(result.stdout) if as_json else result.stdout
 
-    run.tenant = tenant
-    return run
+
+@pytest.fixture
+def remember(shell, place) -> Remember:
+    return Remember(shell, place)
 
 
 def test_a_fact_from_its_first_word_to_its_history(remember):

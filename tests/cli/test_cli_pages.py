@@ -29,7 +29,7 @@ def sections() -> dict[str, str]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def examples(section: str) -> list[tuple[dict, object]]:
+def examples(section: str) -> list[tuple[dict[str, object], object]]:
     """The calls of a section, each with its answer."""
     blocks = [json.loads(text) if kind == "json" else text for kind, text in FENCE.findall(section)]
     return list(zip(blocks[::2], blocks[1::2], strict=True))
@@ -164,7 +164,7 @@ def test_the_numbers_in_the_text_are_what_the_domain_computes():
     assert f"1/160 + 1/161 = {least:.5f}" in SCORING
     assert f"2/61 = {largest:.5f}" in SCORING
     assert f"looks {RECALL_DEPTH} deep" in SCORING
-    assert (recency(0), recency(7), recency(14)) == (1.0, pytest.approx(0.5), pytest.approx(0.25))
+    assert [recency(0), recency(7), recency(14)] == pytest.approx([1.0, 0.5, 0.25])
     weights = Weights()
     assert (
         f"score = {weights.relevance} * relevance + {weights.importance} * importance"
