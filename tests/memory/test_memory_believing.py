@@ -14,7 +14,6 @@ from butlers.modules.memory.domain.decay import effective_confidence
 from butlers.modules.memory.store import rules as rule_store
 
 NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
-_MOST_DECAY = 700
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -24,13 +23,21 @@ _MOST_DECAY = 700
     st.none() | st.integers(-(10**9), 10**10).map(lambda seconds: NOW - timedelta(seconds=seconds / 7)),
 )
 async def test_the_database_and_python_agree_on_what_is_still_believed(archive, confidence, rate, confirmed_at):
-    if confirmed_at and rate * (NOW - confirmed_at) / timedelta(days=1) > _MOST_DECAY:
-        confirmed_at = NOW - timedelta(days=_MOST_DECAY / rate)
     (row,) = await archive.rows(
         "select effective_confidence($1, $2, $3, $4) as left", confidence, rate, confirmed_at, NOW
     )
     expected = effective_confidence(confidence, rate, confirmed_at, NOW)
     assert math.isclose(row["left"], expected, rel_tol=1e-9, abs_tol=1e-300)
+
+
+async def test_a_memory_nobody_confirmed_for_a_century_stands_in_nobodys_way(tools, archive):
+    """The server refuses to compute a number next to nothing, and every search computes it."""
+    old, new = await tools.fact(permanence="ephemeral"), await tools.fact(subject="somebody")
+    await archive.age("fact", old, 36_500)
+    assert await tools.ids("memory_search", query="blue") == await tools.ids("memory_recall", topic="blue") == [new]
+    assert set(await tools.ids("memory_search", query="blue", min_confidence=0)) == {old, new}
+    assert (await tools("memory_get", type="fact", id=old))["confidence"] < 1e-9
+    assert (await tools("memory_stats"))["facts"]["confidence_distribution"]["0.0-0.2"] == 1
 
 
 async def test_confirming_a_fact_starts_its_decay_anew(tools, archive):

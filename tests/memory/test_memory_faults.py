@@ -109,7 +109,7 @@ async def test_row_02_storing_against_forgetting_ends_in_one_of_the_two_orders(m
         forget = management.forget(memory, caller, MemoryType.FACT, uuid.UUID(old), ASKED)
         store = writing.store_fact(memory, caller, color(f"new {number}"), ASKED)
         pair = (forget, store) if number % 2 else (store, forget)
-        results: list[Any] = await asyncio.gather(*pair, return_exceptions=True)
+        results: list[Any] = [*await asyncio.gather(*pair, return_exceptions=True)]
         forgotten, stored = results if number % 2 else reversed(results)
         before = await archive.row("fact", old)
         if isinstance(forgotten, Conflict):

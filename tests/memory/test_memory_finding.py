@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 
 from butlers.modules.memory.domain.fusion import relevance, rrf
-from butlers.modules.memory.domain.model import MemoryType, Mode
+from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact
 from butlers.modules.memory.domain.scoring import recency
-from butlers.modules.memory.operations import reading
+from butlers.modules.memory.operations import reading, writing
+from memory.stage import ASKED
 
 MODES = ("semantic", "keyword", "hybrid")
 
@@ -102,9 +103,10 @@ async def test_a_blank_topic_or_prompt_is_refused_too(tools, memory):
     assert (await tools.refusal("memory_search", query="")).startswith("invalid_input: query: ")
 
 
-async def test_the_one_that_is_believed_is_found_behind_150_nearer_ones_that_are_not(tools, archive):
+async def test_the_one_that_is_believed_is_found_behind_150_nearer_ones_that_are_not(memory, caller, tools, archive):
     for number in range(150):
-        await tools.fact("blood type zero negative", predicate=f"blood_type_{number}")
+        nearer = NewFact(subject="user", predicate=f"blood_type_{number}", content="blood type zero negative")
+        await writing.store_fact(memory, caller, nearer, ASKED)
     await archive.connection.execute(
         "update facts set last_confirmed_at = now() - interval '3 years' where tenant_id = $1", tools.tenant
     )

@@ -7,9 +7,11 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from butlers.modules.memory.domain.model import MemoryType, Relation
+from butlers.modules.memory.domain.model import MemoryType, NewFact, Relation
+from butlers.modules.memory.operations import writing
 from butlers.modules.memory.store import links
 from butlers.modules.memory.store.links import Link
+from memory.stage import ASKED
 
 
 async def test_an_episode_has_its_defaults(tools, archive, memory):
@@ -202,12 +204,11 @@ async def test_anything_that_differs_supersedes(tools, change):
     assert answer["superseded_id"] == first
 
 
-async def test_a_poller_that_stores_one_fact_five_hundred_times_makes_one_row(tools, archive):
-    answers = [
-        await tools("memory_store_fact", subject="sensor", predicate="state", content="on") for _ in range(500)
-    ]
+async def test_a_poller_that_stores_one_fact_five_hundred_times_makes_one_row(memory, caller, archive):
+    fact = NewFact(subject="sensor", predicate="state", content="on")
+    answers = [await writing.store_fact(memory, caller, fact, ASKED) for _ in range(500)]
     assert len({answer["id"] for answer in answers}) == 1
-    assert await archive.count("facts", tools.tenant) == 1
+    assert await archive.count("facts", caller.tenant) == 1
 
 
 async def test_a_fact_about_an_entity_is_keyed_by_it(tools, archive):

@@ -256,7 +256,7 @@ async def test_row_30_a_tiny_tenant_gets_all_it_asks_for_after_a_mid_sized_one(t
         """
         insert into facts (tenant_id, subject, predicate, content, embedding, embedding_version_id, search_vector)
         select f.tenant_id, 'user', 'p' || n, 'tea', v.vector, f.embedding_version_id, f.search_vector
-          from facts f, generate_series(1, 2500) n,
+          from facts f, generate_series(1, 1200) n,
                lateral (
                    select array_agg(random() - 0.5)::vector(384) as vector from generate_series(1, 384 + 0 * n)
                ) v

@@ -31,7 +31,7 @@ def indexable(text: str) -> str:
 
 
 def rankable(text: str) -> str:
-    """The part of a question whose words are looked up: ranking by very many words takes seconds, then fails."""
+    """The part of a question that is looked up: ranking by very many words takes seconds, and more of them fail."""
     return text[:LONGEST_RANKED_CHARACTERS]
 
 
@@ -45,7 +45,7 @@ def question(text: str | None, name: str = "query") -> str:
     asked = preprocess_query(text)
     if not asked:
         raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one word.")
-    return asked
+    return rankable(asked)
 
 
 def one_line(text: str) -> str:
