@@ -40,6 +40,8 @@ _SESSION = {
     "hnsw.iterative_scan": "relaxed_order",
     "hnsw.max_scan_tuples": "40000",
 }
+_ENTER = "select set_config('app.tenant_id', $1, true), set_config('statement_timeout', $2, true)"
+_ENTER_LIGHTLY = f"{_ENTER}, set_config('synchronous_commit', 'off', true)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,18 @@ class Database:
         self._owner = owner
 
     @contextlib.asynccontextmanager
-    async def transaction(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
-        """One transaction inside the caller's tenant; each of its statements may take `seconds`."""
+    async def transaction(
+        self, caller: Caller, *, seconds: float = SEARCH_SECONDS, durable: bool = True
+    ) -> AsyncIterator[Connection]:
+        """One transaction inside the caller's tenant; each of its statements may take `seconds`.
+
+        Not durable: for what nobody was promised, such as a note that a memory was read. It need not wait for
+        the disk, and a crash may lose it.
+        """
         with faults():
             async with self._connection() as connection, connection.transaction():
                 await connection.execute(
-                    "select set_config('app.tenant_id', $1, true), set_config('statement_timeout', $2, true)",
+                    _ENTER if durable else _ENTER_LIGHTLY,
                     caller.tenant,
                     str(max(1, round(seconds * 1000))),
                 )

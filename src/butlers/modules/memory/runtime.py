@@ -62,6 +62,12 @@ class Memory:
             yield tx
 
     @asynccontextmanager
+    async def reading(self, caller: Caller) -> AsyncIterator[Connection]:
+        """One transaction that at most notes what was read, which is not worth waiting for the disk."""
+        async with self.database.transaction(caller, durable=False) as tx:
+            yield tx
+
+    @asynccontextmanager
     async def writing(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
         """One transaction in which rows may name the embedder's version."""
         async with self.database.transaction(caller, seconds=seconds) as tx:

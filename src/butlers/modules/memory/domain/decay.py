@@ -4,6 +4,8 @@ import math
 from datetime import datetime
 
 _SECONDS_A_DAY = 86_400
+_NOTHING_LEFT = 100.0
+_NOTHING = 1e-200
 
 
 def effective_confidence(confidence: float, rate: float, confirmed_at: datetime | None, now: datetime) -> float:
@@ -15,6 +17,8 @@ def effective_confidence(confidence: float, rate: float, confirmed_at: datetime 
         return confidence
     if confirmed_at is None:
         return 0.0
+    if confidence < _NOTHING:
+        return confidence
     # A confirmation from the future (a clock that was set back) is one from now.
-    days = max((now - confirmed_at).total_seconds() / _SECONDS_A_DAY, 0.0)
-    return confidence * math.exp(-rate * days)
+    faded_by = rate * max((now - confirmed_at).total_seconds() / _SECONDS_A_DAY, 0.0)
+    return confidence * math.exp(-min(faded_by, _NOTHING_LEFT))

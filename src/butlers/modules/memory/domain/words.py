@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 MOST_WORDS = 64
-RANKED_AT_MOST = 2_000
+RANKED_AT_MOST = 1_000
 LONGEST_PLAIN_QUESTION = 600
 """Questions up to this long are asked with all their words in a small tenant."""
 
@@ -22,8 +22,3 @@ def rarest(words: Sequence[str], frequencies: Mapping[str, float], size: int, de
         picked.append(word)
         expected += matches
     return picked
-
-
-def any_of(words: Sequence[str]) -> str | None:
-    """A text search query for any of the words, each quoted; None when there are none."""
-    return " | ".join("'" + word.replace("\\", "\\\\").replace("'", "''") + "'" for word in words) or None

@@ -21,8 +21,9 @@ MEMORY = Branch(
         "function memory_backlog()": "execute",
         "function effective_confidence(double precision, double precision, timestamptz, timestamptz)": "execute",
         "function any_word(text)": "execute",
-        "function fact_words(text, text, text[], double precision, bigint, bigint)": "execute",
-        "function rule_words(text, text, text[], double precision, bigint, bigint)": "execute",
-        "function episode_words(text, text, text[], double precision, bigint, bigint)": "execute",
+        "function prefixed(text, text[])": "execute",
+        "function fact_words(text, text[], text[], double precision, bigint, bigint)": "execute",
+        "function rule_words(text, text[], text[], double precision, bigint, bigint)": "execute",
+        "function episode_words(text, text[], text[], double precision, bigint, bigint)": "execute",
     },
 )

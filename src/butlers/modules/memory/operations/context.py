@@ -21,7 +21,7 @@ async def build(memory: Memory, caller: Caller, trigger_prompt: str, butler: str
     asked = question(trigger_prompt, "trigger_prompt")
     embedding, mode = await embedded_question(memory, asked, Mode.HYBRID)
     kinds = (MemoryType.FACT, MemoryType.RULE)
-    async with memory.transaction(caller) as tx:
+    async with memory.reading(caller) as tx:
         scored = (await recalled(memory, tx, caller, asked, embedding, mode, butler, kinds))[:MOST_RECALLED]
         rows = await memories.show(
             tx,

@@ -13,7 +13,7 @@ from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.domain.ranking import Candidate, Scored
 from butlers.modules.memory.domain.scoring import Weights
 from butlers.modules.memory.domain.text import question
-from butlers.modules.memory.domain.words import LONGEST_PLAIN_QUESTION, any_of, rarest
+from butlers.modules.memory.domain.words import LONGEST_PLAIN_QUESTION, rarest
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories
 from butlers.modules.memory.store import search as arms
@@ -21,7 +21,7 @@ from butlers.modules.memory.store.search import Looking
 
 RECALL_DEPTH = 100
 EXACT_UP_TO = 12_000
-FEW = 5_000
+FEW = 1_000
 _COUNTED_AT_MOST = 100_000
 
 Shown = dict[str, Any]
@@ -41,7 +41,7 @@ async def search(
     """The best matches among the types asked for, each with the parts of its score."""
     asked = question(query)
     embedding, mode = await embedded_question(memory, asked, mode)
-    async with memory.transaction(caller) as tx:
+    async with memory.reading(caller) as tx:
         found: list[Scored] = []
         for memory_type in sorted(types):
             looking = await _looking(
@@ -60,7 +60,7 @@ async def recall(
     """The facts and rules that matter most for a topic, noted as referenced."""
     asked = question(topic, "topic")
     embedding, mode = await embedded_question(memory, asked, Mode.HYBRID)
-    async with memory.transaction(caller) as tx:
+    async with memory.reading(caller) as tx:
         best = (await recalled(memory, tx, caller, asked, embedding, mode, scope, types))[:limit]
         ids = _ids(best)
         rows = await memories.touch(tx, caller, facts=ids["facts"], rules=ids["rules"])
@@ -92,7 +92,7 @@ async def recalled(
 
 async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Shown:
     """A whole memory, whatever its state, noted as referenced."""
-    async with memory.transaction(caller) as tx:
+    async with memory.reading(caller) as tx:
         record = await memories.get(tx, caller, memory_type, memory_id)
     if record is None:
         raise MemoryNotFound(memory_type, memory_id)
@@ -147,13 +147,15 @@ async def _size(
     return await memory.sizes.get(key, lambda: arms.size(tx, caller, memory_type, scopes, _COUNTED_AT_MOST))
 
 
-async def _picked(memory: Memory, tx: Connection, caller: Caller, asked: str, size: int, depth: int) -> str | None:
+async def _picked(
+    memory: Memory, tx: Connection, caller: Caller, asked: str, size: int, depth: int
+) -> Sequence[str] | None:
     """The words worth looking up in a large tenant or for a long question; None for all of them."""
     if size <= FEW and len(asked) <= LONGEST_PLAIN_QUESTION:
         return None
     words = await arms.lexemes(tx, asked)
     frequencies = {} if size <= FEW else await memory.words.get(caller.tenant, lambda: arms.word_frequencies(tx))
-    return any_of(rarest(words, frequencies, size, depth))
+    return rarest(words, frequencies, size, depth)
 
 
 def _ids(best: Sequence[Scored]) -> dict[str, list[UUID]]:

@@ -1,6 +1,6 @@
 """The arms of a search: the nearest vectors and the right words, of one kind of memory at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -18,9 +18,11 @@ _SQL = {
     MemoryType.EPISODE: statements("episodes"),
 }
 _words = statements("memories")
-MOST_RANKED = 5_000
+MOST_RANKED = 2_000
 """How many rows the keyword arm ranks at the most, however common its words are."""
 WORD_SAMPLE = 3_000
+_OVERREACH = 3
+_ALL = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,32 @@ class Looking:
     embedding: Sequence[float] | None = None
     version_id: UUID | None = None
     question: str | None = None
-    picked: str | None = None
+    picked: Sequence[str] | None = None
     exactly: bool = True
 
 
 async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking) -> list[Candidate]:
     """What either arm found; exactly: by comparing every vector in scope, otherwise by the vector index."""
-    sql = _SQL[memory_type]
-    statement = sql.candidates_exact if looking.exactly else sql.candidates_indexed
-    rows = statement(
+    if not looking.exactly:
+        rows = await _rows(tx, caller, memory_type, looking)
+    else:
+        rows = await _rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERREACH)
+        if looking.embedding is not None and _fell_short(rows, looking.depth):
+            rows = await _rows(tx, caller, memory_type, looking, reach=_ALL)
+    return [Candidate(memory_type, **{name: row[name] for name in row if name != "compared"}) for row in rows]
+
+
+def _fell_short(rows: Sequence[Mapping[str, Any]], depth: int) -> bool:
+    """Whether so many of the nearest are not believed any more that those behind them have to be looked at."""
+    nearest = sum(row["semantic_rank"] is not None for row in rows)
+    return nearest < depth and (not rows or rows[0]["compared"] == depth * _OVERREACH)
+
+
+async def _rows(
+    tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking, **reach: int
+) -> list[Mapping[str, Any]]:
+    statement = getattr(_SQL[memory_type], "candidates_exact" if reach else "candidates_indexed")
+    found = statement(
         tx,
         tenant_id=caller.tenant,
         version=looking.version_id,
@@ -49,11 +68,12 @@ async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, lo
         scopes=looking.scopes,
         least_confidence=looking.least_confidence,
         depth=looking.depth,
-        question=looking.question and rankable(looking.question),
+        question=looking.question,
         picked=looking.picked,
         most=MOST_RANKED,
+        **reach,
     )
-    return [Candidate(memory_type, **row) async for row in rows]
+    return [dict(row) async for row in found]
 
 
 async def size(

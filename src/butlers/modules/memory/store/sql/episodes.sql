@@ -40,80 +40,73 @@ select id, content, created_at
  order by created_at desc, id
  limit :most;
 
--- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, picked, most)
 -- The nearest live episodes, by comparing all of them, and the ones with the right words.
-with near as (
-    select c.id, c.distance, row_number() over (order by c.distance, c.created_at desc, c.id) as place
-      from (
-          select id, created_at, (embedding <=> :embedding) + 0 as distance
-            from episodes
-           where tenant_id = :tenant_id
-             and embedding_version_id = :version
-             and expires_at > now()
-             and (:scopes::text[] is null or butler = any (:scopes))
-             and :embedding::vector is not null
-           order by distance, created_at desc, id
-      ) c
+with compared as materialized (
+    select id, created_at, (embedding <=> :embedding) + 0 as distance
+      from episodes
+     where tenant_id = :tenant_id
+       and embedding_version_id = :version
+       and expires_at > now()
+       and (:scopes::text[] is null or butler = any (:scopes))
+       and :embedding::vector is not null
+     order by distance, created_at desc, id
+     limit :reach
+), near as (
+    select c.id, c.created_at, c.distance, b.importance,
+           row_number() over (order by c.distance, c.created_at desc, c.id) as place
+      from compared c
+     cross join lateral (
+         select f.importance
+           from episodes f
+          where f.tenant_id = :tenant_id
+            and f.id = c.id
+         offset 0
+     ) b
      order by c.distance, c.created_at desc, c.id
      limit :depth
 ), words as (
-    select id, rank, has_all, place
+    select w.*
       from episode_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
-           with ordinality as w (id, rank, has_all, place)
+           with ordinality as w (id, created_at, rank, has_all, importance, place)
      where :question::text is not null
-), found as materialized (
-    select coalesce(near.id, words.id) as id,
-           1 - near.distance as similarity, near.place as semantic_rank,
-           words.rank, words.has_all, words.place as keyword_rank
-      from near
-      full join words on words.id = near.id
 )
-select found.*, f.*
-  from found
- cross join lateral (
-     select created_at, importance
-       from episodes
-      where tenant_id = :tenant_id
-        and id = found.id
-     offset 0
- ) f;
+select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.created_at) as created_at,
+       1 - near.distance as similarity, near.place as semantic_rank,
+       words.rank, words.has_all, words.place as keyword_rank,
+       coalesce(near.importance, words.importance) as importance,
+       (select count(*) from compared) as compared
+  from near
+  full join words on words.id = near.id;
 
 -- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
 -- The nearest live episodes, by the vector index, and the ones with the right words.
 with near as (
-    select n.id, n.distance, row_number() over (order by n.distance, n.created_at desc, n.id) as place
+    select n.*, row_number() over (order by n.distance, n.created_at desc, n.id) as place
       from (
-          select id, created_at, embedding <=> :embedding as distance
-            from episodes
-           where tenant_id = :tenant_id
-             and embedding_version_id = :version
-             and expires_at > now()
-             and (:scopes::text[] is null or butler = any (:scopes))
+          select f.id, f.created_at, f.embedding <=> :embedding as distance,
+                 f.importance
+            from episodes f
+           where f.tenant_id = :tenant_id
+             and f.embedding_version_id = :version
+             and f.expires_at > now()
+             and (:scopes::text[] is null or f.butler = any (:scopes))
              and :embedding::vector is not null
-           order by embedding <=> :embedding
+           order by f.embedding <=> :embedding
            limit :depth
       ) n
 ), words as (
-    select id, rank, has_all, place
+    select w.*
       from episode_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
-           with ordinality as w (id, rank, has_all, place)
+           with ordinality as w (id, created_at, rank, has_all, importance, place)
      where :question::text is not null
-), found as materialized (
-    select coalesce(near.id, words.id) as id,
-           1 - near.distance as similarity, near.place as semantic_rank,
-           words.rank, words.has_all, words.place as keyword_rank
-      from near
-      full join words on words.id = near.id
 )
-select found.*, f.*
-  from found
- cross join lateral (
-     select created_at, importance
-       from episodes
-      where tenant_id = :tenant_id
-        and id = found.id
-     offset 0
- ) f;
+select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.created_at) as created_at,
+       1 - near.distance as similarity, near.place as semantic_rank,
+       words.rank, words.has_all, words.place as keyword_rank,
+       coalesce(near.importance, words.importance) as importance
+  from near
+  full join words on words.id = near.id;
 
 -- name: size(tenant_id, scopes, most)$
 -- How many live episodes are in scope, counted no further than `most`.

@@ -66,93 +66,83 @@ update rules
 insert into rule_applications (tenant_id, rule_id, outcome, actor, session_id, request_id, context)
 values (:tenant_id, :rule_id, :outcome, :actor, :session_id, :request_id, :context);
 
--- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, picked, most)
 -- The nearest live rules, by comparing all of them, and the ones with the right words.
-with near as (
-    select c.id, c.distance, row_number() over (order by c.distance, c.created_at desc, c.id) as place
-      from (
-          select id, created_at, (embedding <=> :embedding) + 0 as distance
-            from rules
-           where tenant_id = :tenant_id
-             and embedding_version_id = :version
-             and (:scopes::text[] is null or scope = any (:scopes))
-             and :embedding::vector is not null
-           order by distance, created_at desc, id
-      ) c
+with compared as materialized (
+    select id, created_at, (embedding <=> :embedding) + 0 as distance
+      from rules
+     where tenant_id = :tenant_id
+       and embedding_version_id = :version
+       and (:scopes::text[] is null or scope = any (:scopes))
+       and :embedding::vector is not null
+     order by distance, created_at desc, id
+     limit :reach
+), near as (
+    select c.id, c.created_at, c.distance, b.maturity, b.awaits_inversion, b.idle_days, b.confidence,
+           row_number() over (order by c.distance, c.created_at desc, c.id) as place
+      from compared c
      cross join lateral (
-         select 1
+         select f.maturity,
+                coalesce((f.metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
+                extract(epoch from now() - f.last_referenced_at)::double precision / 86400 as idle_days,
+                effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) as confidence
            from rules f
           where f.tenant_id = :tenant_id
             and f.id = c.id
             and not coalesce((f.metadata -> 'forgotten')::boolean, false)
             and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) >= :least_confidence
          offset 0
-     ) believed
+     ) b
      order by c.distance, c.created_at desc, c.id
      limit :depth
 ), words as (
-    select id, rank, has_all, place
+    select w.*
       from rule_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
-           with ordinality as w (id, rank, has_all, place)
+           with ordinality as w (id, created_at, rank, has_all, maturity, awaits_inversion, idle_days, confidence, place)
      where :question::text is not null
-), found as materialized (
-    select coalesce(near.id, words.id) as id,
-           1 - near.distance as similarity, near.place as semantic_rank,
-           words.rank, words.has_all, words.place as keyword_rank
-      from near
-      full join words on words.id = near.id
 )
-select found.*, f.*
-  from found
- cross join lateral (
-     select created_at, maturity, coalesce((metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
-            extract(epoch from now() - last_referenced_at)::double precision / 86400 as idle_days,
-            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence
-       from rules
-      where tenant_id = :tenant_id
-        and id = found.id
-     offset 0
- ) f;
+select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.created_at) as created_at,
+       1 - near.distance as similarity, near.place as semantic_rank,
+       words.rank, words.has_all, words.place as keyword_rank,
+       coalesce(near.maturity, words.maturity) as maturity, coalesce(near.awaits_inversion, words.awaits_inversion) as awaits_inversion,
+       coalesce(near.idle_days, words.idle_days) as idle_days, coalesce(near.confidence, words.confidence) as confidence,
+       (select count(*) from compared) as compared
+  from near
+  full join words on words.id = near.id;
 
 -- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
 -- The nearest live rules, by the vector index, and the ones with the right words.
 with near as (
-    select n.id, n.distance, row_number() over (order by n.distance, n.created_at desc, n.id) as place
+    select n.*, row_number() over (order by n.distance, n.created_at desc, n.id) as place
       from (
-          select id, created_at, embedding <=> :embedding as distance
-            from rules
-           where tenant_id = :tenant_id
-             and embedding_version_id = :version
-             and not coalesce((metadata -> 'forgotten')::boolean, false)
-             and (:scopes::text[] is null or scope = any (:scopes))
+          select f.id, f.created_at, f.embedding <=> :embedding as distance,
+                 f.maturity,
+                 coalesce((f.metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
+                 extract(epoch from now() - f.last_referenced_at)::double precision / 86400 as idle_days,
+                 effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) as confidence
+            from rules f
+           where f.tenant_id = :tenant_id
+             and f.embedding_version_id = :version
+             and (:scopes::text[] is null or f.scope = any (:scopes))
              and :embedding::vector is not null
-             and effective_confidence(confidence, decay_rate, last_confirmed_at, now()) >= :least_confidence
-           order by embedding <=> :embedding
+             and not coalesce((f.metadata -> 'forgotten')::boolean, false)
+             and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) >= :least_confidence
+           order by f.embedding <=> :embedding
            limit :depth
       ) n
 ), words as (
-    select id, rank, has_all, place
+    select w.*
       from rule_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
-           with ordinality as w (id, rank, has_all, place)
+           with ordinality as w (id, created_at, rank, has_all, maturity, awaits_inversion, idle_days, confidence, place)
      where :question::text is not null
-), found as materialized (
-    select coalesce(near.id, words.id) as id,
-           1 - near.distance as similarity, near.place as semantic_rank,
-           words.rank, words.has_all, words.place as keyword_rank
-      from near
-      full join words on words.id = near.id
 )
-select found.*, f.*
-  from found
- cross join lateral (
-     select created_at, maturity, coalesce((metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
-            extract(epoch from now() - last_referenced_at)::double precision / 86400 as idle_days,
-            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence
-       from rules
-      where tenant_id = :tenant_id
-        and id = found.id
-     offset 0
- ) f;
+select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.created_at) as created_at,
+       1 - near.distance as similarity, near.place as semantic_rank,
+       words.rank, words.has_all, words.place as keyword_rank,
+       coalesce(near.maturity, words.maturity) as maturity, coalesce(near.awaits_inversion, words.awaits_inversion) as awaits_inversion,
+       coalesce(near.idle_days, words.idle_days) as idle_days, coalesce(near.confidence, words.confidence) as confidence
+  from near
+  full join words on words.id = near.id;
 
 -- name: size(tenant_id, scopes, most)$
 -- How many live rules are in scope, counted no further than `most`.

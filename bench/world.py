@@ -1,0 +1,144 @@
+"""A butler of the bench's own, filled with made-up memories whose vectors lie as real ones do."""
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import numpy as np
+from pgvector.asyncpg import register_vector
+
+from butlers import app
+from butlers.app import Butler
+from butlers.caller import Caller
+from butlers.config import Environment
+from butlers.modules.memory.module import MemoryModule
+from butlers.modules.memory.runtime import Memory
+
+SEEDS = 3_000
+_TOPICS = (
+    "coffee tea breakfast recipe kitchen garden dog cat walk doctor allergy sleep running bicycle train flight hotel "
+    "meeting project deadline invoice budget contract server database backup password school teacher birthday gift "
+    "music guitar concert film book library museum river mountain winter summer rain sister brother cousin neighbour"
+).split()
+_VERBS = (
+    "likes avoids owns plans wants fears bought sold lost found visits repairs teaches studies plays cooks".split()
+)
+_COLOURS = "red blue green quiet loud early late cheap costly small large old new warm cold local foreign".split()
+
+
+@contextlib.asynccontextmanager
+async def world(name: str = "bench") -> AsyncIterator[tuple[Butler, Memory, Environment]]:
+    """A running butler on an embedded server of its own; both are gone afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="butlers-bench-", dir=os.environ.get("BENCH_TMP")))
+    home.chmod(0o755)
+    os.environ["BUTLERS_HOME"] = str(home)
+    folder = home / "butler"
+    folder.mkdir()
+    (folder / "butler.toml").write_text(
+        f'[butler]\nname = "{name}"\nport = 0\n'
+        "[butler.limits]\ncalls_per_second = 1000000.0\nburst = 1000000\n"
+        "[modules.memory]\nenabled = true\n"
+    )
+    environment = Environment(home, None, None, "warning", "console")
+    try:
+        async with app.opened(app.configuration(folder), environment) as butler:
+            module = butler.modules[0]
+            assert isinstance(module, MemoryModule)
+            yield butler, module.state, environment
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def sentence(rng: random.Random) -> str:
+    """Something a person might want remembered."""
+    words = [rng.choice(_VERBS), rng.choice(_COLOURS), *rng.sample(_TOPICS, 3), f"number{rng.randrange(20_000)}"]
+    return " ".join(words)
+
+
+async def seed_vectors(memory: Memory, rng: random.Random, count: int = SEEDS) -> "np.ndarray[Any, Any]":
+    """The real model's vectors of made-up sentences."""
+    vectors = await memory.embedder.embed_batch([sentence(rng) for _ in range(count)])
+    return np.asarray(vectors, dtype=np.float32)
+
+
+def like(seeds: "np.ndarray[Any, Any]", count: int, rng: "np.random.Generator") -> "np.ndarray[Any, Any]":
+    """Vectors between real ones, so that there are as many as one likes and they still lie where real ones do."""
+    left, right = seeds[rng.integers(0, len(seeds), count)], seeds[rng.integers(0, len(seeds), count)]
+    share = rng.uniform(0.2, 0.8, (count, 1)).astype(np.float32)
+    mixed = left * share + right * (1 - share) + rng.normal(0, 0.01, (count, seeds.shape[1])).astype(np.float32)
+    normalised: np.ndarray[Any, Any] = mixed / np.linalg.norm(mixed, axis=1, keepdims=True)
+    return normalised
+
+
+async def fill(
+    butler: Butler, memory: Memory, tenants: Sequence[tuple[str, int]], seeds: "np.ndarray[Any, Any]", *, mixed: bool
+) -> float:
+    """Facts of these tenants, written past the operations; seconds taken. Mixed: as if they came at the same time."""
+    started = time.perf_counter()
+    owner = await asyncpg.connect(butler.place.admin_dsn)
+    await register_vector(owner)
+    rng, words = np.random.default_rng(7), random.Random(7)
+    version = memory.embedder.version
+    names = [name for name, count in tenants for _ in range(count)]
+    if mixed:
+        rng.shuffle(names)
+    for name, _ in tenants:
+        await owner.execute(
+            "insert into embedding_versions (tenant_id, id, model, version, dimensions) values ($1, $2, $3, $4, $5)"
+            " on conflict do nothing",
+            name, version.id, version.model, version.version, version.dimensions,
+        )  # fmt: skip
+    await owner.execute("create temporary table arriving (tenant_id text, n integer, content text, embedding vector)")
+    for start in range(0, len(names), 20_000):
+        part = names[start : start + 20_000]
+        vectors = like(seeds, len(part), rng)
+        rows = [
+            (name, start + i, sentence(words), vector)
+            for i, (name, vector) in enumerate(zip(part, vectors, strict=True))
+        ]
+        await owner.copy_records_to_table(
+            "arriving", records=rows, columns=("tenant_id", "n", "content", "embedding")
+        )
+        await owner.execute(_ARRIVE, version.id)
+        await owner.execute("truncate arriving")
+    await owner.execute("vacuum analyze facts", timeout=1800)
+    await owner.close()
+    return time.perf_counter() - started
+
+
+_ARRIVE = """
+    insert into facts (tenant_id, subject, predicate, content, embedding, embedding_version_id, search_vector,
+                       importance, last_referenced_at)
+    select tenant_id, 'person ' || n % 97, 'note_' || n, content, embedding, $1,
+           to_tsvector('english', 'person ' || n % 97 || ' note_' || n || ' ' || content),
+           n % 10, now() - make_interval(hours => n % 900)
+      from arriving
+"""
+
+
+async def timed(work: Any, repeats: int) -> list[float]:
+    """Seconds of each of several runs."""
+    taken: list[float] = []
+    for number in range(repeats):
+        started = time.perf_counter()
+        await work(number)
+        taken.append(time.perf_counter() - started)
+    return taken
+
+
+def caller_of(tenant: str, butler: Butler) -> Caller:
+    """Somebody of that tenant."""
+    return Caller(tenant=tenant, butler=butler.config.butler.name, actor="bench")
+
+
+def run(main: Any) -> None:
+    """Run a bench."""
+    asyncio.run(main())
