@@ -32,6 +32,7 @@ _VERBS = (
     "likes avoids owns plans wants fears bought sold lost found visits repairs teaches studies plays cooks".split()
 )
 _COLOURS = "red blue green quiet loud early late cheap costly small large old new warm cold local foreign".split()
+_SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 
 
 @contextlib.asynccontextmanager
@@ -58,9 +59,18 @@ async def world(name: str = "bench") -> AsyncIterator[tuple[Butler, Memory, Envi
 
 
 def sentence(rng: random.Random) -> str:
-    """Something a person might want remembered."""
-    words = [rng.choice(_VERBS), rng.choice(_COLOURS), *rng.sample(_TOPICS, 3), f"number{rng.randrange(20_000)}"]
-    return " ".join(words)
+    """Something a person might want remembered; common words are common and most words are rare, as in any text."""
+    words = [rng.choice(_VERBS), rng.choice(_COLOURS), *rng.sample(_TOPICS, 2)]
+    return " ".join([*words, *(_word(int(20_000 ** rng.random())) for _ in range(6))])
+
+
+def _word(number: int) -> str:
+    """A made-up word of that rank: the same for the same number."""
+    syllables = []
+    while number:
+        number, rest = divmod(number, len(_SYLLABLES))
+        syllables.append(_SYLLABLES[rest])
+    return "".join(syllables)
 
 
 async def seed_vectors(memory: Memory, rng: random.Random, count: int = SEEDS) -> "np.ndarray[Any, Any]":

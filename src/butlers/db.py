@@ -236,6 +236,7 @@ def _guessed(error: BaseException) -> Fault | None:
     """What the driver noticed by itself."""
     if isinstance(error, TimeoutError):
         return TimedOut("the database took too long")
-    if isinstance(error, (asyncpg.InterfaceError, ConnectionError)):
+    # A broken pipe is the reader of our own output that left; the database's connection is reset instead.
+    if isinstance(error, (asyncpg.InterfaceError, ConnectionError)) and not isinstance(error, BrokenPipeError):
         return Unavailable("the connection to the database was lost")
     return None

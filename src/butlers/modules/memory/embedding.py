@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Vector = list[float]
 LARGEST_BATCH = 32
 _KEPT = 2048
+_LONGEST_KEPT = 2_000
+_LONGEST_READ = 32_000
+"""The model reads 256 tokens; a megabyte would be cut into tokens for seconds to use the first few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class EmbeddingEngine:
     def __init__(self, cache_folder: Path) -> None:
         self._cache_folder = cache_folder
         self._loading = threading.Lock()
-        self._model: _Model | None = None
+        self._model: Model | None = None
         # One thread: inference uses the cores by itself, and batches form while it is busy.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="embedding")
         self._known: OrderedDict[str, Vector] = OrderedDict()
@@ -138,24 +141,29 @@ class EmbeddingEngine:
         return self._loaded().vectors(texts)
 
     def _remember(self, text: str, vector: Vector) -> None:
+        if len(text) > _LONGEST_KEPT:
+            return
         self._known[text] = vector
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
-    def _loaded(self) -> "_Model":
+    def _loaded(self) -> "Model":
         with self._loading:
             if self._model is None:
-                self._model = _load(self._cache_folder)
+                self._model = load(self._cache_folder)
             return self._model
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
+class Model:
+    """The model by itself: tokenizer and session."""
+
     session: "InferenceSession"
     tokenizer: "Tokenizer"
     counter: "Tokenizer"
 
     def vectors(self, texts: Sequence[str]) -> list[Vector]:
+        """Each text's vector, in one run."""
         encodings = self.tokenizer.encode_batch(list(texts))
         (found,) = self.session.run(["embedding"], _inputs(encodings))
         vectors: list[Vector] = found.tolist()
@@ -171,7 +179,8 @@ def _inputs(encodings: "Sequence[Encoding]") -> dict[str, Any]:
     }
 
 
-def _load(cache_folder: Path) -> _Model:
+def load(cache_folder: Path) -> "Model":
+    """The bare model, built if need be."""
     import onnxruntime
     from tokenizers import Tokenizer
 
@@ -187,12 +196,12 @@ def _load(cache_folder: Path) -> _Model:
     tokenizer.enable_padding()
     counter.no_truncation()
     counter.no_padding()
-    return _Model(session, tokenizer, counter)
+    return Model(session, tokenizer, counter)
 
 
 def _embeddable(text: str | None) -> str:
-    """The text, or a single space where there is none."""
-    return text if text and text.strip() else " "
+    """The part of a text the model can read, or a single space where there is none."""
+    return text[:_LONGEST_READ] if text and text.strip() else " "
 
 
 def _refuse(batch: Sequence[tuple[str, "asyncio.Future[Vector]"]], fault: Fault) -> None:

@@ -63,7 +63,7 @@ _ARMS = (
         "kind": "episode",
         "table": "episodes",
         "scope": "butler",
-        "live": "m.expires_at > now()",
+        "live": "(m.expires_at is null or m.expires_at > now())",
         "columns": "importance double precision",
         "found": "found.importance",
     },

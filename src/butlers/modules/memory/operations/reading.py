@@ -1,5 +1,6 @@
 """Finding: the right memories come out. Fetch, think, touch."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
@@ -23,6 +24,7 @@ RECALL_DEPTH = 100
 EXACT_UP_TO = 12_000
 FEW = 1_000
 _COUNTED_AT_MOST = 100_000
+_EMBED_SECONDS = 5.0
 
 Shown = dict[str, Any]
 
@@ -100,16 +102,24 @@ async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id
 
 
 async def embedded_question(memory: Memory, asked: str, mode: Mode) -> tuple[Sequence[float] | None, Mode]:
-    """The question's vector; without a model, hybrid search goes on with words alone."""
+    """The question's vector; without a model, or with a slow one, hybrid search goes on with words alone."""
     if mode is Mode.KEYWORD:
         return None, mode
     try:
-        return await memory.embedder.embed(asked), mode
+        return await _in_time(memory, asked), mode
     except Unavailable:
         if mode is Mode.SEMANTIC:
             raise
         memory.warn("the embedding model is not available: searching by words alone")
         return None, Mode.KEYWORD
+
+
+async def _in_time(memory: Memory, asked: str) -> Sequence[float]:
+    try:
+        async with asyncio.timeout(_EMBED_SECONDS):
+            return await memory.embedder.embed(asked)
+    except TimeoutError:
+        raise Unavailable("the embedding model is too slow right now", hint="Search with mode = keyword.") from None
 
 
 async def _looking(

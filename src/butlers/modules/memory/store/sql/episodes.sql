@@ -17,7 +17,7 @@ update episodes
        expires_at = now()
  where tenant_id = :tenant_id
    and id = :id
-   and expires_at > now()
+   and (expires_at is null or expires_at > now())
 returning id;
 
 -- name: restore(tenant_id, id)$
@@ -36,7 +36,7 @@ select id, content, created_at
   from episodes
  where tenant_id = :tenant_id
    and butler = :butler
-   and expires_at > now()
+   and (expires_at is null or expires_at > now())
  order by created_at desc, id
  limit :most;
 
@@ -47,7 +47,7 @@ with compared as materialized (
       from episodes
      where tenant_id = :tenant_id
        and embedding_version_id = :version
-       and expires_at > now()
+       and (expires_at is null or expires_at > now())
        and (:scopes::text[] is null or butler = any (:scopes))
        and :embedding::vector is not null
      order by distance, created_at desc, id
@@ -89,7 +89,7 @@ with near as (
             from episodes f
            where f.tenant_id = :tenant_id
              and f.embedding_version_id = :version
-             and f.expires_at > now()
+             and (f.expires_at is null or f.expires_at > now())
              and (:scopes::text[] is null or f.butler = any (:scopes))
              and :embedding::vector is not null
            order by f.embedding <=> :embedding
@@ -115,7 +115,7 @@ select count(*)
       select
         from episodes
        where tenant_id = :tenant_id
-         and expires_at > now()
+         and (expires_at is null or expires_at > now())
          and (:scopes::text[] is null or butler = any (:scopes))
        limit :most
   ) counted;

@@ -74,7 +74,7 @@ update episodes
    and id = :id
 returning id, tenant_id, butler, session_id, content, importance, reference_count, consolidated,
           consolidation_status, consolidation_attempts, retry_count, last_consolidation_error, last_error,
-          next_consolidation_retry_at, created_at, last_referenced_at, expires_at, expires_at <= now() as expired,
+          next_consolidation_retry_at, created_at, last_referenced_at, expires_at, coalesce(expires_at <= now(), false) as expired,
           metadata;
 
 -- name: state_of_fact(tenant_id, id)$

@@ -1,14 +1,14 @@
 -- name: episodes(tenant_id, butlers)^
 -- How many episodes there are, by what becomes of them.
 select count(*) as total,
-       count(*) filter (where consolidation_status = 'pending' and expires_at > now()) as unconsolidated,
+       count(*) filter (where consolidation_status = 'pending' and (expires_at is null or expires_at > now())) as unconsolidated,
        count(*) filter (where consolidation_status = 'consolidated') as consolidated,
        count(*) filter (where consolidation_status = 'failed') as failed,
        count(*) filter (where consolidation_status = 'dead_letter') as dead_letter,
        count(*) filter (where expires_at <= now()) as expired,
        count(*) filter (where expires_at <= now() and consolidation_status <> 'consolidated') as expired_unread,
        extract(epoch from now() - min(created_at) filter (
-           where consolidation_status = 'pending' and expires_at > now()
+           where consolidation_status = 'pending' and (expires_at is null or expires_at > now())
        ))::double precision / 3600 as backlog_age_hours
   from episodes
  where tenant_id = :tenant_id

@@ -1,0 +1,326 @@
+"""How quickly and how well memories are found, as tables grow and tenants share them."""
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import httpx2
+from pgvector.asyncpg import register_vector
+
+from butlers.app import Butler
+from butlers.modules.memory.domain.model import MemoryType, Mode
+from butlers.modules.memory.embedding import load
+from butlers.modules.memory.operations import reading, upkeep
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.store import memories
+from report import Report, Table
+from world import caller_of, fill, seed_vectors, sentence, timed, world
+
+KINDS = (MemoryType.FACT, MemoryType.RULE)
+_EXACT = """
+    select id from facts
+     where tenant_id = $1 and validity = 'active' and scope = 'global'
+     order by (embedding <=> $2) + 0, created_at desc, id limit 10
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A butler with its memory, and somebody who asks."""
+
+    butler: Butler
+    memory: Memory
+    rng: random.Random
+
+    async def recall(self, tenant: str, topic: str | None = None) -> list[dict[str, Any]]:
+        """One recall of something never asked before."""
+        asked = topic or sentence(self.rng)
+        caller = caller_of(tenant, self.butler)
+        return await reading.recall(self.memory, caller, asked, scope=None, limit=10, types=KINDS)
+
+    async def median(self, tenant: str, repeats: int) -> float:
+        """Median seconds of a recall."""
+        await self.recall(tenant)
+        return statistics.median(await timed(lambda _: self.recall(tenant), repeats))
+
+
+async def main(repeats: int, rows: int, recalls: int) -> None:
+    """Measure and keep."""
+    tables: list[Table] = []
+    measured: dict[str, object] = {}
+    async with world() as (butler, memory, _):
+        place = Place(butler, memory, random.Random(5))
+        seeds = await seed_vectors(memory, place.rng)
+        await fill(butler, memory, [("lone", 10_000)], seeds, mixed=True)
+        alone = await place.median("lone", repeats)
+        tables.append(await against_parts(place, repeats, measured))
+        others = [(f"other{number}", 10_000) for number in range((rows - 10_000) // 10_000)]
+        taken = await fill(butler, memory, others, seeds, mixed=True)
+        among = await place.median("lone", repeats)
+        measured["lone_ratio"] = among / alone
+        tables.append(_shared(alone, among, rows, taken))
+    async with world() as (butler, memory, _):
+        place = Place(butler, memory, random.Random(6))
+        seeds = await seed_vectors(memory, place.rng)
+        sizes = [("t100", 100), ("t1k", 1_000), ("t10k", 10_000), ("t100k", 100_000)]
+        await fill(butler, memory, sizes, seeds, mixed=True)
+        began = time.perf_counter()
+        await upkeep.keep_indexes(memory, caller_of("t100", butler))
+        built = time.perf_counter() - began
+        tables.append(await growth(place, sizes, repeats, built, measured))
+        tables.append(await quality(place, measured))
+        tables.append(await common_words(place, repeats, measured))
+        tables.append(await bumps(place, recalls, measured))
+    about = "All data is made up by the bench; vectors lie between real ones of the real model."
+    report = Report("finding", "Finding", about, measured, tables)
+    report.save()
+    print(report.markdown())
+
+
+async def against_parts(place: Place, repeats: int, measured: dict[str, object]) -> Table:
+    """Recall and context over HTTP, against one embedding and the SQL alone."""
+    bare = load(place.memory.embedder._cache_folder)  # type: ignore[attr-defined]  # noqa: SLF001
+    infer = statistics.median([_once(lambda: bare.vectors([sentence(place.rng)])) for _ in range(repeats)])
+    sql = {
+        "memory_recall": await _sql_alone(place, repeats, touching=True),
+        "memory_context": await _sql_alone(place, repeats, touching=False),
+    }
+    rows = []
+    async with _served(place.butler) as call:
+        empty = statistics.median(await timed(lambda _: call("tools/list", {}), repeats))
+        for tool in ("memory_recall", "memory_context"):
+
+            async def one(_: int, tool: str = tool) -> None:
+                asked = sentence(place.rng)
+                own = {"topic": asked} if tool == "memory_recall" else {"trigger_prompt": asked, "butler": "bench"}
+                await call("tools/call", {"name": tool, "arguments": own})
+
+            await one(0)
+            whole = statistics.median(await timed(one, repeats))
+            ratio = whole / (infer + sql[tool])
+            measured[f"{tool}_over_parts"] = ratio
+            rows.append([tool, _ms(infer), _ms(sql[tool]), _ms(whole), f"{ratio:.2f}×", "at most 2.5×"])
+    note = (
+        "10,000 facts of one tenant, a new question every time. The parts are one run of the bare model and the "
+        f"statements alone on a connection of their own. Listing the tools over HTTP takes {_ms(empty)} ms."
+    )
+    return Table("A call over HTTP against its parts", note, ["", "model", "SQL", "whole, ms", "ratio", "goal"], rows)
+
+
+async def _sql_alone(place: Place, repeats: int, *, touching: bool) -> float:
+    """Median seconds of the statements of one call, with the vector at hand."""
+    questions = [sentence(place.rng) for _ in range(repeats)]
+    vectors = await place.memory.embedder.embed_batch(questions)
+    caller = caller_of("lone", place.butler)
+
+    async def one(number: int) -> None:
+        async with place.memory.reading(caller) as tx:
+            scored = await reading.recalled(
+                place.memory, tx, caller, questions[number], vectors[number], Mode.HYBRID, None, KINDS
+            )
+            ids = [each.candidate.id for each in scored[:10]]
+            if touching:
+                await memories.touch(tx, caller, facts=ids, rules=[])
+            else:
+                await memories.show(tx, caller, facts=ids, rules=[], episodes=[])
+
+    await one(0)
+    return statistics.median(await timed(one, repeats))
+
+
+def _shared(alone: float, among: float, rows: int, taken: float) -> Table:
+    note = (
+        f"A tenant of 10,000 facts by itself, and among {rows:,} rows of a hundred tenants that arrived mixed "
+        f"(loaded in {taken:.0f} s)."
+    )
+    row = ["recall", _ms(alone), _ms(among), f"{among / alone:.2f}×", "at most 1.5×"]
+    return Table("A tenant among many", note, ["", "alone, ms", "among, ms", "ratio", "goal"], [row])
+
+
+async def growth(
+    place: Place, sizes: Sequence[tuple[str, int]], repeats: int, built: float, measured: dict[str, object]
+) -> Table:
+    """Recall in tenants of several sizes."""
+    taken = {tenant: await place.median(tenant, repeats) for tenant, _ in sizes}
+    measured["growth_1k_to_100k"] = taken["t100k"] / taken["t1k"]
+    rows = [[f"{count:,}", _ms(taken[tenant]), f"{taken[tenant] / taken['t1k']:.2f}×"] for tenant, count in sizes]
+    note = (
+        "Median recall, new questions, all tenants in one table; from 1,000 to 100,000 facts it may grow 4×. "
+        f"Giving the table a graph for its vector index took {built:.0f} s while it was in use."
+    )
+    return Table("Growth", note, ["facts of the tenant", "recall, ms", "against 1,000"], rows)
+
+
+async def quality(place: Place, measured: dict[str, object]) -> Table:
+    """Whether semantic search finds what comparing everything finds."""
+    owner = await asyncpg.connect(place.butler.place.admin_dsn)
+    await register_vector(owner)
+    rows = []
+    for tenant in ("t100", "t10k", "t100k"):
+        shares = []
+        for _ in range(40):
+            asked = sentence(place.rng)
+            found = await reading.search(
+                place.memory,
+                caller_of(tenant, place.butler),
+                asked,
+                types=[MemoryType.FACT],
+                scope=None,
+                mode=Mode.SEMANTIC,
+                limit=10,
+                min_confidence=0.0,
+            )
+            exact = await owner.fetch(_EXACT, tenant, await place.memory.embedder.embed(asked))
+            shares.append(len({each["id"] for each in found} & {row["id"] for row in exact}) / 10)
+        measured[f"recall_at_10_{tenant}"] = statistics.mean(shares)
+        rows.append([tenant.removeprefix("t"), f"{statistics.mean(shares):.3f}", "at least 0.99"])
+    await owner.close()
+    note = "Share of the ten nearest facts that a semantic search returns, against comparing every vector."
+    return Table("Semantic search against an exact scan", note, ["facts of the tenant", "recall@10", "goal"], rows)
+
+
+async def common_words(place: Place, repeats: int, measured: dict[str, object]) -> Table:
+    """Keyword search with common words: how it grows, and whether letting them go changes the answers."""
+    questions = [sentence(place.rng) for _ in range(repeats)]
+
+    async def asked(tenant: str, number: int) -> list[dict[str, Any]]:
+        caller = caller_of(tenant, place.butler)
+        return await reading.search(
+            place.memory,
+            caller,
+            questions[number],
+            types=[MemoryType.FACT],
+            scope=None,
+            mode=Mode.KEYWORD,
+            limit=10,
+            min_confidence=0.0,
+        )
+
+    rows, answers = [], {}
+    for tenant in ("t1k", "t10k", "t100k"):
+        await asked(tenant, 0)
+        taken = statistics.median(await timed(lambda number, tenant=tenant: asked(tenant, number), repeats))
+        answers[tenant] = [{each["id"] for each in await asked(tenant, number)} for number in range(repeats)]
+        rows.append([f"{tenant.removeprefix('t')}", _ms(taken)])
+    complete = [await _all_words(place, question) for question in questions]
+    same = statistics.mean(len(answers["t100k"][number] & complete[number]) / 10 for number in range(repeats))
+    measured["keyword_same_answers"] = same
+    note = (
+        "Ten words a question, common and rare as in text. Of the ten best facts by all the words, "
+        f"{same:.1%} are among the ten found by the rarer ones, in the tenant of 100,000."
+    )
+    return Table("Keyword search", note, ["facts of the tenant", "search, ms"], rows)
+
+
+async def _all_words(place: Place, question: str) -> set[Any]:
+    owner = await asyncpg.connect(place.butler.place.admin_dsn)
+    rows = await owner.fetch(
+        """
+        select id from facts, plainto_tsquery('english', $1) as whole, any_word($1) as any_of
+         where tenant_id = 't100k' and validity = 'active' and search_vector @@ any_of
+         order by search_vector @@ whole desc, ts_rank(search_vector, any_of) desc, created_at desc, id limit 10
+        """,
+        question,
+    )
+    await owner.close()
+    return {row["id"] for row in rows}
+
+
+async def bumps(place: Place, recalls: int, measured: dict[str, object]) -> Table:
+    """Whether noting what was recalled stays cheap."""
+    owner = await asyncpg.connect(place.butler.place.admin_dsn)
+    before = await place.median("t100k", 100)
+    began = await _updates(owner)
+    limit = asyncio.Semaphore(8)
+
+    async def one() -> None:
+        async with limit:
+            await place.recall("t100k")
+
+    started = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(recalls)))
+    rate = recalls / (time.perf_counter() - started)
+    ended = await _updates(owner)
+    after = await place.median("t100k", 100)
+    await owner.close()
+    share = (ended[1] - began[1]) / (ended[0] - began[0])
+    measured |= {"hot_share": share, "recall_after_bumps": after / before}
+    rows = [
+        ["updates in place (HOT)", f"{share:.1%}", "at least 90 %"],
+        ["recall afterwards against before", f"{after / before:.2f}×", "no slower"],
+        ["recalls a second, 8 at once", f"{rate:.0f}", ""],
+    ]
+    return Table(f"After {recalls:,} recalls on 100,000 facts", "", ["", "measured", "goal"], rows)
+
+
+async def _updates(owner: Any) -> tuple[int, int]:
+    await asyncio.sleep(1.5)
+    await owner.execute("select pg_stat_clear_snapshot()")
+    row = await owner.fetchrow("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'facts'")
+    return row["n_tup_upd"], row["n_tup_hot_upd"]
+
+
+class _served:  # noqa: N801
+    """The same butler in a process of its own, called with as little client as possible."""
+
+    def __init__(self, butler: Butler) -> None:
+        self._butler = butler
+
+    async def __aenter__(self) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
+        folder = str(self._butler.config.folder)
+        self._process = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-m", "butlers.cli", "run", folder, "--port", "0"], stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stderr is not None
+        address = ""
+        while not address.startswith("ready: "):
+            address = (await asyncio.to_thread(self._process.stderr.readline)).strip()
+        self._client = httpx2.AsyncClient()
+        headers = {"Accept": "application/json, text/event-stream"}
+
+        async def call(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
+            request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+            answer = await self._client.post(
+                address.removeprefix("ready: "), json=request, headers=headers, timeout=30
+            )
+            told: dict[str, Any] = json.loads(answer.text)
+            if "error" in told or told["result"].get("isError"):
+                raise RuntimeError(answer.text[:500])
+            return told
+
+        return call
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+        self._process.terminate()
+        await asyncio.to_thread(self._process.wait)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+
+def _once(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--repeats", type=int, default=60)
+    arguments.add_argument("--rows", type=int, default=1_000_000)
+    arguments.add_argument("--recalls", type=int, default=10_000)
+    told = arguments.parse_args()
+    asyncio.run(main(told.repeats, told.rows, told.recalls))
