@@ -36,7 +36,7 @@ _SESSION = {
     "timezone": "UTC",
     # Of a vector index: all lists of the one built on an empty table, and enough of the one that replaces it.
     "ivfflat.probes": "20",
-    "hnsw.ef_search": "200",
+    "hnsw.ef_search": "400",
     "hnsw.iterative_scan": "relaxed_order",
     "hnsw.max_scan_tuples": "40000",
 }

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 MOST_WORDS = 64
-RANKED_AT_MOST = 1_000
+RANKED_AT_MOST = 2_000
+ENOUGH = 200
 LONGEST_PLAIN_QUESTION = 600
 """Questions up to this long are asked with all their words in a small tenant."""
 
@@ -13,7 +14,7 @@ def rarest(words: Sequence[str], frequencies: Mapping[str, float], size: int, de
 
     `frequencies` has the share of memories each common word stands in; a word it does not know is rare.
     """
-    enough, expected = 2 * depth, 0.0
+    enough, expected = max(2 * depth, ENOUGH), 0.0
     picked: list[str] = []
     for word in sorted(words, key=lambda each: frequencies.get(each, 0.0))[:MOST_WORDS]:
         matches = frequencies.get(word, 0.0) * size
