@@ -1,7 +1,6 @@
 """How belief fades, how rankings fuse, and how the parts of a score add up."""
 
 import math
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -103,7 +102,7 @@ WEIGHTS = st.builds(Weights, SHARES, SHARES, SHARES, SHARES)
 
 @given(SIGNALS, WEIGHTS, st.sampled_from(["relevance", "importance", "recency", "confidence"]), SHARES)
 def test_the_score_never_falls_when_a_part_of_it_rises(signals, weights, name, value):
-    raised = replace(signals, **{name: max(value, getattr(signals, name))})
+    raised = signals._replace(**{name: max(value, getattr(signals, name))})
     assert composite(raised, weights) >= composite(signals, weights)
 
 

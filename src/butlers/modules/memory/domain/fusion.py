@@ -1,5 +1,7 @@
 """Reciprocal rank fusion: two rankings become one."""
 
+from functools import cache
+
 K = 60
 
 
@@ -11,5 +13,10 @@ def rrf(semantic_rank: int | None, keyword_rank: int | None, depth: int) -> floa
 
 def relevance(score: float, depth: int) -> float:
     """The fused score on a scale from the least to the largest value fusion can give at this depth."""
-    least, largest = rrf(depth, None, depth), rrf(1, 1, depth)
+    least, largest = _bounds(depth)
     return min(1.0, max(0.0, (score - least) / (largest - least)))
+
+
+@cache
+def _bounds(depth: int) -> tuple[float, float]:
+    return rrf(depth, None, depth), rrf(1, 1, depth)

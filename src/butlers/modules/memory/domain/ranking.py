@@ -1,8 +1,8 @@
 """Candidates of a search, and the order they come in."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from butlers.modules.memory.domain.fusion import relevance, rrf
@@ -10,8 +10,7 @@ from butlers.modules.memory.domain.model import MOST_IMPORTANT, MemoryType, Mode
 from butlers.modules.memory.domain.scoring import Signals, Weights, composite, recency
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A memory a search found, with what is known of it before it is read."""
 
     memory_type: MemoryType
@@ -29,8 +28,7 @@ class Candidate:
     awaits_inversion: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """A candidate with its score and the parts the score is made of."""
 
     candidate: Candidate
@@ -89,6 +87,4 @@ def _composite(candidate: Candidate, weights: Weights, maturity_importance: dict
 
 def _ordered(scored: Iterable[Scored]) -> list[Scored]:
     """Score, then the newer one, then the smaller id: the same order every time."""
-    by_id = sorted(scored, key=lambda each: each.candidate.id)
-    by_age = sorted(by_id, key=lambda each: each.candidate.created_at, reverse=True)
-    return sorted(by_age, key=lambda each: each.score, reverse=True)
+    return sorted(scored, key=lambda each: (-each.score, -each.candidate.created_at.timestamp(), each.candidate.id))

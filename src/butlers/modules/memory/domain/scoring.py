@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 RECENCY_HALF_LIFE_DAYS = 7.0
 
@@ -16,8 +17,7 @@ class Weights:
     confidence: float = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
+class Signals(NamedTuple):
     """What is known of a candidate, each in [0, 1]."""
 
     relevance: float

@@ -1,9 +1,11 @@
 """The arms of a search: the nearest vectors and the right words, of one kind of memory at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
+
+from asyncpg import Record
 
 from butlers.caller import Caller
 from butlers.db import Connection
@@ -47,10 +49,28 @@ async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, lo
         rows = await _rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERREACH)
         if looking.embedding is not None and _fell_short(rows, looking.depth):
             rows = await _rows(tx, caller, memory_type, looking, reach=_ALL)
-    return [Candidate(memory_type, **{name: row[name] for name in row if name != "compared"}) for row in rows]
+    return [_candidate(memory_type, row) for row in rows]
 
 
-def _fell_short(rows: Sequence[Mapping[str, Any]], depth: int) -> bool:
+def _candidate(memory_type: MemoryType, row: Record) -> Candidate:
+    return Candidate(
+        memory_type,
+        row["id"],
+        row["created_at"],
+        row["similarity"],
+        row["semantic_rank"],
+        row["rank"],
+        row["has_all"],
+        row["keyword_rank"],
+        row.get("importance"),
+        row.get("idle_days"),
+        row.get("confidence"),
+        row.get("maturity"),
+        bool(row.get("awaits_inversion")),
+    )
+
+
+def _fell_short(rows: Sequence[Record], depth: int) -> bool:
     """Whether so many of the nearest are not believed any more that those behind them have to be looked at."""
     nearest = sum(row["semantic_rank"] is not None for row in rows)
     return nearest < depth and (not rows or rows[0]["compared"] == depth * _OVERREACH)
@@ -58,7 +78,7 @@ def _fell_short(rows: Sequence[Mapping[str, Any]], depth: int) -> bool:
 
 async def _rows(
     tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking, **reach: int
-) -> list[Mapping[str, Any]]:
+) -> list[Record]:
     statement = getattr(_SQL[memory_type], "candidates_exact" if reach else "candidates_indexed")
     found = statement(
         tx,
@@ -73,7 +93,7 @@ async def _rows(
         most=MOST_RANKED,
         **reach,
     )
-    return [dict(row) async for row in found]
+    return [row async for row in found]
 
 
 async def size(
