@@ -141,6 +141,10 @@ class ScheduleConfig(Table):
         description="When fading memories are marked and expired ones let go. Once a day is enough.",
     )
     episode_cleanup: Cron = Field("0 4 * * *", description="When expired episodes are deleted. Choose a quiet hour.")
+    index_upkeep: Cron = Field(
+        "30 4 * * *",
+        description="When vector indexes that their tables have outgrown are built anew. Choose a quiet hour.",
+    )
 
 
 class MemoryModuleConfig(ModuleConfig):

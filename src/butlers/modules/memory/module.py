@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
+from butlers.caller import Caller
 from butlers.config import ModuleConfig, environment
-from butlers.contract import Check, Job, Tool
+from butlers.contract import Check, Job, JobResult, Tool
 from butlers.db import Database
 from butlers.errors import Unavailable
 from butlers.migrate import Branch
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.migrations import MEMORY
+from butlers.modules.memory.operations import upkeep
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS
 
@@ -51,7 +53,11 @@ class MemoryModule:
 
     def jobs(self) -> Sequence[Job]:
         """The jobs of the configured schedule."""
-        return ()
+        schedule = self.state.config.schedule
+        return (Job("index_upkeep", schedule.index_upkeep, self._keep_indexes),)
+
+    async def _keep_indexes(self, caller: Caller) -> JobResult:
+        return await upkeep.keep_indexes(self.state, caller)
 
     async def gauges(self) -> Mapping[str, float]:
         """The backlog: what waits to be consolidated, for how long, and what was given up."""

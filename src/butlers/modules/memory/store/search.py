@@ -20,7 +20,7 @@ _SQL = {
     MemoryType.EPISODE: statements("episodes"),
 }
 _words = statements("memories")
-MOST_RANKED = 3_000
+MOST_RANKED = 5_000
 """How many rows the keyword arm ranks at the most, however common its words are."""
 WORD_SAMPLE = 3_000
 _OVERREACH = 3
