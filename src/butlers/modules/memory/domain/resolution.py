@@ -7,6 +7,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from butlers.errors import InvalidInput
+from butlers.modules.memory.domain.text import preprocess_query, rankable
 
 FUZZY_FROM = 3
 """A name of one or two characters is like too many others."""
@@ -65,8 +66,8 @@ class Hints:
 
     @property
     def text(self) -> str:
-        """Everything that was said about the surroundings of the name."""
-        return " ".join((self.topic, *self.mentioned_with)).strip()
+        """Everything that was said about the surroundings of the name; of very much, the beginning."""
+        return rankable(preprocess_query(" ".join((self.topic, *self.mentioned_with))))
 
 
 @dataclass(frozen=True, slots=True)

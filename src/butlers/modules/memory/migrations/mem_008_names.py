@@ -152,12 +152,14 @@ def _present(extension: str) -> bool:
 def _folding(*, unaccent: bool) -> None:
     composed = "normalize(name, nfkc)"
     bare = f"public.unaccent('public.unaccent', {composed})" if unaccent else composed
+    # A sign that stands for a whole phrase can make a short name longer than an index takes: it stays a sign.
+    fitting = f"case when char_length({composed}) > {_LONGEST} then name else {bare} end"
     # unaccent() is called stable because its rules could be changed. Of some signs it leaves nothing; a name that
     # is made of nothing else is compared as it is.
     op.execute(f"""
         create function folded(name text) returns text
         language sql immutable strict parallel safe
-        return left(replace(coalesce(nullif(btrim(lower({bare})), ''), lower(name)), chr(31), ' '), {_LONGEST})
+        return left(replace(coalesce(nullif(btrim(lower({fitting})), ''), lower(name)), chr(31), ' '), {_LONGEST})
     """)
     op.execute("""
         create function folded_names(canonical_name text, aliases text[]) returns text

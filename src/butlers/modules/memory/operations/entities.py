@@ -12,7 +12,6 @@ from butlers.modules.memory.domain.errors import MergedWithItself
 from butlers.modules.memory.domain.merging import Party, Settled
 from butlers.modules.memory.domain.model import MemoryType, Relation
 from butlers.modules.memory.domain.resolution import FUZZY_FROM, Hints, Resolved
-from butlers.modules.memory.domain.text import rankable
 from butlers.modules.memory.operations.once import Answer, Request, once
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import entities, events, links
@@ -75,9 +74,8 @@ async def resolve(
     async with memory.transaction(caller) as tx:
         found = await entities.candidates(tx, asked, entity_type, fuzzy=fuzzy and len(asked) >= FUZZY_FROM)
         matches = resolution.best_matches(found)
-        about = rankable(hints.text)
         ids = [each.id for each in matches]
-        overlaps = await entities.overlaps(tx, caller, ids, about, asked) if ids and about else {}
+        overlaps = await entities.overlaps(tx, caller, ids, hints.text, asked) if ids and hints.text else {}
     return resolution.ranked(matches, overlaps, hints.domain_scores)
 
 
