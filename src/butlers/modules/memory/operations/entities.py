@@ -121,9 +121,11 @@ async def _settle(tx: Connection, caller: Caller, source: Party, target: Party) 
     conflicts = merging.settled(known, source.id, target.id)
     # Before anything moves: at no moment are there two live facts under one key.
     await entities.supersede(tx, caller, conflicts)
-    for each in conflicts:
-        edge = Link(MemoryType.FACT, each.kept.id, MemoryType.FACT, each.superseded.id, Relation.SUPERSEDES)
-        await links.create_link(tx, caller, edge)
+    edges = [
+        Link(MemoryType.FACT, each.kept.id, MemoryType.FACT, each.superseded.id, Relation.SUPERSEDES)
+        for each in conflicts
+    ]
+    await links.create_links(tx, caller, edges)
     return conflicts
 
 
