@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule, run_state_machine_as_test
 
 from butlers.caller import Caller
-from butlers.errors import Conflict, Fault
-from butlers.modules.memory.domain.entities import EntityType, NewEntity
+from butlers.errors import AlreadyExists, Conflict, Fault, InvalidInput
+from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity
 from butlers.modules.memory.domain.errors import MergedAway
 from butlers.modules.memory.domain.model import MemoryType, NewFact
 from butlers.modules.memory.operations import entities, management, writing
@@ -136,8 +136,7 @@ async def test_a_store_waits_for_the_merge_under_way_and_is_told_where_to_go(mem
 
 async def waiting(archive: Archive, number: int) -> bool:
     (row,) = await archive.rows(
-        "select count(*) as n from pg_stat_activity"
-        " where datname = current_database() and wait_event_type = 'Lock'"
+        "select count(*) as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     )
     return row["n"] >= number
 
@@ -229,8 +228,7 @@ class Entities(RuleBasedStateMachine):
         """What is answered, or the fault an agent would read; anything else is a defect."""
         try:
             return self.run(work)
-        except Fault as fault:
-            assert fault.code in {"conflict", "already_exists", "invalid_input"}, fault
+        except (Conflict, AlreadyExists, InvalidInput):
             return None
 
     @rule(target=known, name=NAMES, aliases=st.lists(NAMES, max_size=2))
@@ -245,7 +243,7 @@ class Entities(RuleBasedStateMachine):
     @rule(entity=known, aliases=st.lists(NAMES, max_size=3), name=st.none() | NAMES)
     def update(self, entity, aliases, name):
         if entity in self.living:
-            change = entities.EntityChange(aliases=tuple(aliases), canonical_name=name)
+            change = EntityChange(aliases=tuple(aliases), canonical_name=name)
             self.attempt(entities.update(self.memory, self.caller, entity, change, ASKED))
 
     @rule(target=stored, entity=known, predicate=st.sampled_from("pq"), content=st.sampled_from("ab"))

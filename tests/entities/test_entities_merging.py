@@ -1,5 +1,6 @@
 """Two entities that are one: every fact kept, one live fact under a key, the other entity out of sight."""
 
+import itertools
 import json
 import uuid
 
@@ -44,15 +45,16 @@ async def test_every_fact_moves_whatever_its_validity(tools, archive):
     assert await tools("memory_restore", type="fact", id=gone), "and can be brought back there"
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "stays"), [(0.5, 0.9, "theirs"), (0.9, 0.5, "ours"), (0.7, 0.7, "ours")]
-)
+@pytest.mark.parametrize(("ours", "theirs", "stays"), [(0.5, 0.9, "theirs"), (0.9, 0.5, "ours"), (0.7, 0.7, "ours")])
 async def test_a_conflict_is_settled_for_the_higher_confidence_else_for_the_target(
     tools, archive, ours, theirs, stays
 ):
     """Scenario: Fact conflict resolution by confidence"""
     source, target = await tools.entity("Chloe"), await tools.entity("Chloe Martin")
-    facts = {"theirs": await tools.fact("green", entity_id=source), "ours": await tools.fact("blue", entity_id=target)}
+    facts = {
+        "theirs": await tools.fact("green", entity_id=source),
+        "ours": await tools.fact("blue", entity_id=target),
+    }
     for name, confidence in (("ours", ours), ("theirs", theirs)):
         await archive.change("fact", facts[name], confidence=str(confidence))
     done = await tools("entity_merge", source_entity_id=source, target_entity_id=target)
@@ -160,7 +162,7 @@ async def test_what_can_not_be_merged_is_refused_and_changes_nothing(tools, arch
 async def test_whatever_is_merged_on_and_on_names_the_one_that_lives(tools):
     chain = [await tools.entity(f"Chloe {number}") for number in range(4)]
     fact = await tools.fact("tea", entity_id=chain[0])
-    for source, target in zip(chain, chain[1:], strict=False):
+    for source, target in itertools.pairwise(chain):
         await tools("entity_merge", source_entity_id=source, target_entity_id=target)
     assert (await tools("entity_get", entity_id=chain[0]))["merged_into"] == chain[3]
     assert (await tools("memory_get", type="fact", id=fact))["entity_id"] == chain[3]
@@ -190,9 +192,7 @@ async def test_a_fact_of_an_entity_supersedes_by_entity_scope_and_predicate(tool
         await tools.fact("green", subject="Chloe", entity_id=chloe, scope="health"),
         await tools.fact("green", subject="Chloe"),
     ]
-    stored = await tools(
-        "memory_store_fact", subject="she", predicate="color", content="blue", entity_id=chloe
-    )
+    stored = await tools("memory_store_fact", subject="she", predicate="color", content="blue", entity_id=chloe)
     assert stored["superseded_id"] == first, "whatever the subject is called"
     again = await tools("memory_store_fact", subject="her", predicate="color", content="blue", entity_id=chloe)
     assert again == {"id": stored["id"], "confirmed_existing": True}

@@ -1,4 +1,5 @@
 """Entities made, read and changed: names in any script, what they carry, and whose they are."""
+# ruff: noqa: RUF001 — names of many scripts
 
 import asyncio
 import json
@@ -19,6 +20,7 @@ from butlers.modules.memory.domain.errors import (
     NameTaken,
     UnknownEntityType,
 )
+from butlers.modules.memory.domain.resolution import Hints
 from butlers.modules.memory.operations import entities
 from memory.stage import ASKED
 
@@ -213,7 +215,7 @@ NAMES = {
     "only marks": "\u0301\u0302",
     "only a sign that folds to a blank": "¨",
     "wildcards": "100%_\\",
-    "quotes": "O'Brien \"the\" $$ ; drop table entities; --",
+    "quotes": 'O\'Brien "the" $$ ; drop table entities; --',
     "long": "x" * 512,
     "invisible": "\u200b",
 }
@@ -274,24 +276,19 @@ async def test_row_25_any_text_is_a_name_or_refused_and_what_is_a_name_is_found(
     except InvalidInput:
         return
     made = await entities.create(memory, caller, entity, ASKED)
-    hints = entities.Hints(topic=value, mentioned_with=(alias,))
+    hints = Hints(topic=value, mentioned_with=(alias,))
     (found,) = await entities.resolve(memory, caller, name, None, hints, fuzzy=True)
     assert (str(found.candidate.id), found.candidate.match) == (made["id"], "exact")
     (known,) = await entities.resolve(memory, caller, alias, None, hints, fuzzy=True)
     assert str(known.candidate.id) == made["id"]
 
 
-ON_AN_ID = {
-    "entity_get": lambda own, foreign: {"entity_id": foreign},
-    "entity_update": lambda own, foreign: {"entity_id": foreign, "metadata": {"a": 1}},
-    "entity_merge": lambda own, foreign: {"source_entity_id": foreign, "target_entity_id": own},
-    "entity_merge the other way": lambda own, foreign: {"source_entity_id": own, "target_entity_id": foreign},
-    "memory_store_fact": lambda own, foreign: {
-        "subject": "s",
-        "predicate": "p",
-        "content": "c",
-        "entity_id": foreign,
-    },
+ON_AN_ID: dict[str, dict[str, object]] = {
+    "entity_get": {"entity_id": "foreign"},
+    "entity_update": {"entity_id": "foreign", "metadata": {"a": 1}},
+    "entity_merge": {"source_entity_id": "foreign", "target_entity_id": "own"},
+    "entity_merge the other way": {"source_entity_id": "own", "target_entity_id": "foreign"},
+    "memory_store_fact": {"subject": "s", "predicate": "p", "content": "c", "entity_id": "foreign"},
 }
 
 
@@ -300,7 +297,9 @@ async def test_row_29_another_tenants_entity_is_not_there_for_any_tool(tools, st
     own, foreign = await tools.entity("Ada"), await stranger.entity("Ada")
     await stranger.fact("tea", entity_id=foreign)
     before = [await archive.everything(each.tenant) for each in (tools, stranger)]
-    said = await tools.refusal(call.split()[0], **ON_AN_ID[call](own, foreign))
+    ids = {"own": own, "foreign": foreign}
+    arguments = {name: ids.get(str(value), value) for name, value in ON_AN_ID[call].items()}
+    said = await tools.refusal(call.split()[0], **arguments)
     assert said.startswith(f"not_found: the entity {foreign} does not exist.")
     assert [await archive.everything(each.tenant) for each in (tools, stranger)] == before
 

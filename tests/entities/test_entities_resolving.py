@@ -1,7 +1,7 @@
 """Whom a name means: four ways to match, and what tells candidates apart."""
+# ruff: noqa: RUF001 — names of many scripts
 
 import pytest
-
 
 
 def told(found):
@@ -118,7 +118,9 @@ async def test_accents_and_widths_do_not_keep_a_name_from_being_found(tools):
     await tools.entity("Chloé Lefèvre", aliases=["Zoë"])
     await tools.entity("Ｆｕｊｉ ﬁlm", "organization")
     assert told(await tools("entity_resolve", name="chloe lefevre")) == [("Chloé Lefèvre", "exact", 100.0)]
-    assert told(await tools("entity_resolve", name="CHLOE\u0301 LEFE\u0300VRE")) == [("Chloé Lefèvre", "exact", 100.0)]
+    assert told(await tools("entity_resolve", name="CHLOE\u0301 LEFE\u0300VRE")) == [
+        ("Chloé Lefèvre", "exact", 100.0)
+    ]
     assert told(await tools("entity_resolve", name="zoe")) == [("Chloé Lefèvre", "alias", 80.0)]
     assert told(await tools("entity_resolve", name="LEFEV")) == [("Chloé Lefèvre", "prefix", 50.0)]
     assert told(await tools("entity_resolve", name="fuji film")) == [("Ｆｕｊｉ ﬁlm", "exact", 100.0)]

@@ -221,7 +221,7 @@ INDEXES = {
     gin (metadata)
     btree (tenant_id, split_part(names, chr(31), 1) COLLATE "C") WHERE (NOT (metadata ? 'merged_into'::text))
     gin (prefixed(tenant_id, string_to_array(names, chr(31)))) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
-    gin (prefixed(tenant_id, pieces(names, 1, 2))) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
+    gin (pieces(tenant_id, names)) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
     gin (names gin_trgm_ops) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
     """,
     "memory_events": """

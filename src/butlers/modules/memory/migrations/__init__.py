@@ -27,7 +27,7 @@ MEMORY = Branch(
         "function episode_words(text, text[], text[], double precision, bigint, bigint)": "execute",
         "function folded(text)": "execute",
         "function folded_names(text, text[])": "execute",
-        "function pieces(text, integer, integer)": "execute",
+        "function pieces(text, text)": "execute",
         "function entities_called(text, text, bigint)": "execute",
         "function entities_nicknamed(text, text, bigint)": "execute",
         "function entities_containing(text, text, bigint)": "execute",

@@ -23,7 +23,11 @@ _FINDING = """
         with q as materialized (
             select asked.name,
                    prefixed(current_tenant(), array[asked.name]) as key,
-                   prefixed(current_tenant(), pieces(asked.name, least(char_length(asked.name), 2), 2)) as pieces
+                   -- Its pairs of characters; of a single character, that one.
+                   prefixed(current_tenant(), array(
+                       select substr(asked.name, place, 2)
+                         from generate_series(1, greatest(char_length(asked.name) - 1, 1)) as place
+                   )) as pieces
               from (select folded(asked) as name offset 0) asked
         )
         select found.id, found.canonical_name, found.entity_type, found.aliases, {as_written}
@@ -69,7 +73,7 @@ _CONTAINING = """
                    select e.*
                      from entities e
                     where {live}
-                      and prefixed(e.tenant_id, pieces(e.names, 1, 2)) @> q.pieces
+                      and pieces(e.tenant_id, e.names) @> q.pieces
                       and strpos(e.names, q.name) > 0
                       and not starts_with(e.names, q.name)
                     limit {reach}
@@ -117,8 +121,7 @@ def upgrade() -> None:
         using gin (prefixed(tenant_id, string_to_array(names, chr(31)))) {_SOON} {_INDEXED}
     """)
     op.execute(f"""
-        create index entities_pieces on entities
-        using gin (prefixed(tenant_id, pieces(names, 1, 2))) {_SOON} {_INDEXED}
+        create index entities_pieces on entities using gin (pieces(tenant_id, names)) {_SOON} {_INDEXED}
     """)
     _find("called", _CALLED, "lower(found.canonical_name) = lower(asked)", "Who has this name.")
     _find(
@@ -138,7 +141,7 @@ def downgrade() -> None:
     for index in ("entities_pieces", "entities_names", "entities_called"):
         op.execute(f"drop index {index}")
     op.execute("alter table entities drop column names")
-    op.execute("drop function pieces(text, integer, integer)")
+    op.execute("drop function pieces(text, text)")
     op.execute("drop function folded_names(text, text[])")
     op.execute("drop function folded(text)")
 
@@ -171,17 +174,16 @@ def _folding(*, unaccent: bool) -> None:
         $$
     """)
     op.execute("""
-        create function pieces(names text, shortest integer, longest integer) returns text[]
+        create function pieces(tenant text, names text) returns text[]
         language sql immutable parallel safe as $$
-            select array_agg(distinct substr(names, place, size))
-              from generate_series(1, char_length(names)) as place, generate_series(shortest, longest) as size
-             where place + size <= char_length(names) + 1
+            select array_agg(tenant || chr(31) || substr(names, place / 2, 1 + place % 2))
+              from generate_series(2, 2 * char_length(names)) as place
         $$
     """)
     for function, sentence in (
         ("folded(text)", "A name as it is compared: without case, width and, where unaccent is there, accents."),
         ("folded_names(text, text[])", "All names of an entity, as they are compared."),
-        ("pieces(text, integer, integer)", "The parts of a text that are so long, each once."),
+        ("pieces(text, text)", "Each character of the names and each pair of them, with their tenant in front."),
     ):
         op.execute(f"comment on function {function} is '{sentence}'")
 
