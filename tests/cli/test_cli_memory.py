@@ -13,7 +13,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import app
-from butlers.cli import memory_calls, memory_views
+from butlers.cli import entity_views, memory_calls, memory_views
 from butlers.modules.memory.tools import TOOLS
 
 from .conftest import written
@@ -205,7 +205,7 @@ def test_a_butler_without_memory_says_so(butlers, tmp_path):
 
 
 def test_every_tool_of_the_memory_has_a_command_that_shows_it():
-    assert set(memory_views.VIEWS) == {tool.name for tool in TOOLS if tool.name.startswith("memory_")}
+    assert set(memory_views.VIEWS) | set(entity_views.VIEWS) == {tool.name for tool in TOOLS}
 
 
 def test_every_argument_of_a_tool_can_be_given():

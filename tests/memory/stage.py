@@ -23,7 +23,7 @@ from butlers.modules.memory.tools import TOOLS
 
 ASKED = Request("a test", {})
 """A request without an idempotency key."""
-TABLES = {"fact": "facts", "rule": "rules", "episode": "episodes"}
+TABLES = {"fact": "facts", "rule": "rules", "episode": "episodes", "entity": "entities"}
 
 
 def write_butler(at: Path, name: str, extra: str = "") -> Path:
@@ -72,6 +72,7 @@ async def everyones_arguments(tools: "Tools", butler: str) -> dict[str, dict[str
     gone = await tools.fact("a forgotten secret", predicate="gone")
     await tools("memory_forget", memory_type="fact", memory_id=gone)
     named = {"memory_type": "fact", "memory_id": fact}
+    ada, twin = await tools.entity("Ada of the secret tea"), await tools.entity("Ada of the secret drink")
     return {
         "memory_store_episode": {"content": "a secret talk about tea", "butler": butler},
         "memory_store_fact": {"subject": "user", "predicate": "drink", "content": "a secret tea"},
@@ -88,6 +89,11 @@ async def everyones_arguments(tools: "Tools", butler: str) -> dict[str, dict[str
         "memory_history": named,
         "memory_restore": {"memory_type": "fact", "memory_id": gone},
         "memory_forget": named,
+        "entity_create": {"canonical_name": "The secret tea house", "entity_type": "place", "aliases": ["tea"]},
+        "entity_get": {"entity_id": ada},
+        "entity_update": {"entity_id": ada, "aliases": ["secret Ada"], "metadata": {"drinks": "tea"}},
+        "entity_resolve": {"name": "ada", "enable_fuzzy": True},
+        "entity_merge": {"source_entity_id": twin, "target_entity_id": ada},
     }
 
 
@@ -121,6 +127,11 @@ class Tools:
     async def rule(self, content: str = "Ask before sending", **more: Any) -> str:
         """A stored rule's id."""
         return str((await self("memory_store_rule", content=content, **more))["id"])
+
+    async def entity(self, canonical_name: str = "Ada", entity_type: str = "person", **more: Any) -> str:
+        """A new entity's id."""
+        made = await self("entity_create", canonical_name=canonical_name, entity_type=entity_type, **more)
+        return str(made["id"])
 
     async def ids(self, tool: str, /, **arguments: Any) -> list[str]:
         """The ids a search or recall gives, in their order."""
@@ -175,7 +186,7 @@ class Archive:
 
     async def everything(self, tenant: str) -> list[Mapping[str, Any]]:
         """All a tenant has, to see that nothing of it changed."""
-        tables = ("episodes", "facts", "rules", "memory_links", "memory_events", "rule_applications")
+        tables = ("episodes", "facts", "rules", "memory_links", "memory_events", "rule_applications", "entities")
         found = [
             await self.rows(f"select md5(t::text) as row from {table} t where tenant_id = $1 order by 1", tenant)
             for table in tables

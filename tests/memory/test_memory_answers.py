@@ -17,8 +17,8 @@ from butlers.modules.memory.operations.once import Request
 from butlers.modules.memory.tools import TOOLS
 from memory.stage import Tools, everyones_arguments, listening, served
 
-CODES = ("invalid_input", "not_found", "conflict", "forbidden")
-MEMORY_TOOLS = [tool.name for tool in TOOLS if tool.name.startswith("memory_")]
+CODES = ("invalid_input", "not_found", "conflict", "already_exists", "forbidden")
+MEMORY_TOOLS = [tool.name for tool in TOOLS]
 
 
 def walk(value: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -99,8 +99,14 @@ REGISTERED = {
     "memory_forget": ({"memory_type", "memory_id"}, set()),
     "memory_stats": (set(), {"scope"}),
     "memory_context": ({"trigger_prompt", "butler"}, {"token_budget"}),
+    "entity_create": ({"canonical_name", "entity_type"}, {"aliases", "metadata", "tenant_id"}),
+    "entity_get": ({"entity_id"}, {"tenant_id"}),
+    "entity_update": ({"entity_id"}, {"canonical_name", "aliases", "metadata", "tenant_id"}),
+    "entity_resolve": ({"name"}, {"entity_type", "context_hints", "enable_fuzzy", "tenant_id"}),
+    "entity_merge": ({"source_entity_id", "target_entity_id"}, {"tenant_id"}),
 }
 READING = {"memory_search", "memory_recall", "memory_get", "memory_stats", "memory_context"}
+READING |= {"entity_get", "entity_resolve"}
 
 
 async def test_every_tool_takes_the_arguments_it_is_specified_with(tools):
@@ -109,6 +115,7 @@ async def test_every_tool_takes_the_arguments_it_is_specified_with(tools):
     Scenario: Feedback tools registered
     Scenario: Management tools registered
     Scenario: Context tool registered
+    Scenario: Entity tools registered
     """
     offered = {tool.name: tool for tool in await tools.client.list_tools()}
     for name, (required, optional) in REGISTERED.items():
@@ -268,6 +275,12 @@ PROPER = {
     "memory_id": st.just(str(uuid.UUID(int=1))),
     "rule_id": st.just(str(uuid.UUID(int=1))),
     "butler": st.just("memory_main"),
+    "canonical_name": st.just("Ada"),
+    "entity_type": st.sampled_from(["person", "place"]),
+    "name": st.just("Ada"),
+    "entity_id": st.just(str(uuid.UUID(int=1))),
+    "source_entity_id": st.just(str(uuid.UUID(int=1))),
+    "target_entity_id": st.just(str(uuid.UUID(int=2))),
 }
 ARGUMENTS = {
     tool.name: tool.function.__code__.co_varnames[2 : tool.function.__code__.co_argcount]

@@ -113,6 +113,9 @@ EXPECTED_EVENTS = {
     "memory_mark_harmful": ["rule_marked_harmful"],
     "memory_forget": ["fact_forgotten"],
     "memory_restore": ["fact_restored"],
+    "entity_create": ["entity_created"],
+    "entity_update": ["entity_updated"],
+    "entity_merge": ["entity_merge"],
 }
 
 
@@ -134,7 +137,7 @@ async def test_every_change_leaves_exactly_its_event_and_reading_leaves_none(key
                 assert event["entity_id"] == answer["id"]
                 assert event["entity_type"] == event["event_type"].split("_")[0]
         trail = await archive.events(tools.tenant)
-    assert len(trail) == 4 + len(EXPECTED_EVENTS)
+    assert len(trail) == 6 + len(EXPECTED_EVENTS)
     assert not re.search("secret|tea|drink", json.dumps([event["payload"] for event in trail]))
 
 

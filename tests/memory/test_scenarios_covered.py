@@ -18,7 +18,7 @@ def named_by(source: str) -> set[str]:
 
 
 def covered() -> set[str]:
-    files = [path for folder in ("memory", "domain") for path in (TESTS / folder).glob("test_*.py")]
+    files = [path for folder in ("memory", "domain", "entities") for path in (TESTS / folder).glob("test_*.py")]
     return {title for path in files for title in named_by(path.read_text(encoding="utf-8"))}
 
 

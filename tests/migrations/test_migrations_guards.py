@@ -347,7 +347,12 @@ async def test_nobody_else_may_call_what_runs_as_the_owner(migrated: str) -> Non
         await transaction.start()
         await connection.execute("create role stranger")
         await connection.execute("set local role stranger")
-        for call in ("memory_backlog()", "api_key(gen_random_uuid())"):
+        for call in (
+            "memory_backlog()",
+            "api_key(gen_random_uuid())",
+            "entities_called('a', null, 1)",
+            "entities_alike('a', null, 1)",
+        ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
                 async with connection.transaction():
                     await connection.fetch(f"select * from {call}")

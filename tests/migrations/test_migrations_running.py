@@ -146,9 +146,9 @@ async def test_a_failure_names_its_revision_and_keeps_the_servers_hint(
 
 
 async def test_a_database_of_a_newer_version_is_left_alone(migrated: str) -> None:
-    said = "the database is at mem_009, which this version of butlers does not know. Upgrade butlers"
+    said = "the database is at mem_999, which this version of butlers does not know. Upgrade butlers"
     async with connected(migrated) as connection:
-        await connection.execute("update alembic_version set version_num = 'mem_009' where version_num like 'mem_%'")
+        await connection.execute("update alembic_version set version_num = 'mem_999' where version_num like 'mem_%'")
         with pytest.raises(UnknownRevision, match=said):
             await migrate.pending(connection, BRANCHES)
     with pytest.raises(UnknownRevision, match=said):
@@ -170,7 +170,7 @@ async def test_down_to_nothing_and_up_again_gives_the_same_schema(migrated: str)
     reference = _reference()
     async with connected(migrated) as connection:
         before = await reference.render(connection)
-        for target in ("mem_005", "mem_004", "mem_003", "mem_002", "mem_001", "base"):
+        for target in ("mem_007", "mem_006", "mem_005", "mem_004", "mem_003", "mem_002", "mem_001", "base"):
             await migrate.downgrade(migrated, MEMORY, target, branches=BRANCHES, owner=OWNER)
         for target in ("core_001", "base"):
             await migrate.downgrade(migrated, CORE, target, owner=OWNER)

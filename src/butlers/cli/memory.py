@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import memory_files
+from butlers.cli import entities, memory_files
 from butlers.cli.memory_calls import Tenant, call, several
 from butlers.cli.output import HERE, AsJson, Folder, command
 
@@ -336,6 +336,7 @@ async def stats(
 
 for name, each in memory_files.COMMANDS.items():
     app.command(name=name)(each)
+app.add_typer(entities.app, name="entity")
 
 
 async def _change(

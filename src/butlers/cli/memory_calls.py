@@ -42,11 +42,12 @@ async def opened(folder: Path, tenant: str | None) -> AsyncIterator[Opened]:
         yield Opened(module.state, butler.caller(tenant))
 
 
-async def call(name: str, folder: Path, tenant: str | None, as_json: bool, **arguments: Any) -> None:
+async def call(name: str, folder: Path, tenant: str | None, as_json: bool, /, **arguments: Any) -> None:
     """Call the tool of that name and show what it answers; arguments that are None are left out."""
-    from butlers.cli import memory_views
+    from butlers.cli import entity_views, memory_views
 
-    memory_views.show(await _answer(name, folder, tenant, arguments), memory_views.VIEWS[name], as_json=as_json)
+    views = {**memory_views.VIEWS, **entity_views.VIEWS}
+    memory_views.show(await _answer(name, folder, tenant, arguments), views[name], as_json=as_json)
 
 
 async def _answer(name: str, folder: Path, tenant: str | None, arguments: Mapping[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from butlers.errors import Conflict, InvalidInput, NotFound
+from butlers.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 
 
 class MemoryNotFound(NotFound):
@@ -14,13 +14,46 @@ class MemoryNotFound(NotFound):
         super().__init__(f"no {memory_type} {memory_id}")
 
 
-class EntityNotFound(NotFound):
+class EntityNotFound(NotFound, ValueError):
     """No such entity in the caller's tenant."""
 
     hint = "Ids come from entity_resolve or entity_create."
 
     def __init__(self, entity_id: object) -> None:
         super().__init__(f"the entity {entity_id} does not exist")
+
+
+class UnknownEntityType(InvalidInput, ValueError):
+    """A kind of entity that is none."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(f"'{name}' is not an entity_type", hint=f"Use one of {', '.join(known)}.")
+
+
+class NameTaken(AlreadyExists, ValueError):
+    """Another live entity of the type has that name, whatever its case."""
+
+    def __init__(self, canonical_name: str, entity_type: str, holder: object) -> None:
+        super().__init__(
+            f"the {entity_type} '{canonical_name}' exists: entity_id {holder}",
+            hint="Use that one; for somebody else take a name that tells the two apart, and this one as an alias.",
+        )
+
+
+class MergedAway(Conflict, ValueError):
+    """The entity was merged into another, which stands for it now."""
+
+    def __init__(self, entity_id: object, successor: object) -> None:
+        super().__init__(f"the entity {entity_id} was merged away", hint=f"Use entity_id {successor}.")
+
+
+class MergedWithItself(InvalidInput, ValueError):
+    """Source and target of a merge are the same."""
+
+    hint = "Send two different ids: the one that goes as source, the one that stays as target."
+
+    def __init__(self) -> None:
+        super().__init__("an entity can't be merged into itself")
 
 
 class UnknownPermanence(InvalidInput, ValueError):

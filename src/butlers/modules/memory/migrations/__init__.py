@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_007",
+    head="mem_008",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
@@ -25,5 +25,12 @@ MEMORY = Branch(
         "function fact_words(text, text[], text[], double precision, bigint, bigint)": "execute",
         "function rule_words(text, text[], text[], double precision, bigint, bigint)": "execute",
         "function episode_words(text, text[], text[], double precision, bigint, bigint)": "execute",
+        "function folded(text)": "execute",
+        "function folded_names(text, text[])": "execute",
+        "function pieces(text, text)": "execute",
+        "function entities_called(text, text, bigint)": "execute",
+        "function entities_nicknamed(text, text, bigint)": "execute",
+        "function entities_containing(text, text, bigint)": "execute",
+        "function entities_alike(text, text, bigint)": "execute",
     },
 )

@@ -19,7 +19,7 @@ from butlers.modules.memory.domain.text import indexable
 from butlers.modules.memory.operations import exported
 from butlers.modules.memory.operations.exported import BrokenFile, Header, Line, Memory, Survey
 from butlers.modules.memory.runtime import Memory as Running
-from butlers.modules.memory.store import events, portability, versions
+from butlers.modules.memory.store import entities, events, portability, versions
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.portability import BATCH, MEMORIES, ORDER, Kind, Row, Searchable
 
@@ -161,6 +161,7 @@ class _Taking:
         kind, records = batch[0].record.kind, [_without_vector(line.values) for line in batch]
         if kind is Kind.FACT:
             await self._refuse_rivals(batch, records)
+            await self._refuse_buried(batch, records)
             records = [self._untied(record) for record in records]
         made = await self._searchable([line.record for line in batch])
         version = self._memory.embedder.version.id
@@ -184,6 +185,19 @@ class _Taking:
             raise Conflict(
                 f"line {number}: the tenant already knows another fact with the same key, {rival[1]}",
                 hint=f"Nothing was imported. `butlers memory forget DIR fact {rival[1]}` makes room for it.",
+            )
+
+    async def _refuse_buried(self, batch: Sequence[Line], records: Sequence[Mapping[str, Any]]) -> None:
+        """No live fact comes to an entity that was merged away; a merge waits until the import is done."""
+        named = {UUID(record["entity_id"]) for record in records if record["entity_id"]}
+        if not named or not await entities.hold_all(self._tx, self._caller, named):
+            return
+        buried = await portability.buried(self._tx, self._caller, records)
+        if buried:
+            number = next(line.number for line in batch if line.values["id"] == str(buried[0]))
+            raise Conflict(
+                f"line {number}: its entity {buried[1]} was merged away",
+                hint=f"Nothing was imported. `butlers memory entity get DIR {buried[1]}` says into which.",
             )
 
     def _untied(self, record: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,19 @@ async def create_link(tx: Connection, caller: Caller, link: Link) -> None:
     )
 
 
+async def create_links(tx: Connection, caller: Caller, links: Sequence[Link]) -> None:
+    """Make several edges at once."""
+    await _sql.insert_all(
+        tx,
+        tenant_id=caller.tenant,
+        source_types=[link.source_type.value for link in links],
+        source_ids=[link.source_id for link in links],
+        target_types=[link.target_type.value for link in links],
+        target_ids=[link.target_id for link in links],
+        relations=[link.relation.value for link in links],
+    )
+
+
 async def of_memory(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, outgoing: bool, incoming: bool
 ) -> Sequence[Mapping[str, Any]]:

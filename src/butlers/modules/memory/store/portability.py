@@ -85,6 +85,12 @@ async def rivals(tx: Connection, caller: Caller, facts: Sequence[Record]) -> tup
     return (row["id"], row["held_by"]) if row else None
 
 
+async def buried(tx: Connection, caller: Caller, facts: Sequence[Record]) -> tuple[UUID, UUID] | None:
+    """One of these live facts that is new, and its entity, which was merged away."""
+    row = await _sql.buried(tx, tenant_id=caller.tenant, records=facts)
+    return (row["id"], row["entity_id"]) if row else None
+
+
 async def insert(tx: Connection, caller: Caller, kind: Kind, records: Sequence[Record]) -> list[UUID]:
     """The ids of those that were not there yet; for links, of what they lead from."""
     statement = {

@@ -20,7 +20,7 @@ def _name(value: Any) -> Any:
     return tidy(value) or None if isinstance(value, str) else value
 
 
-def _listed(value: Any) -> Any:
+def as_list(value: Any) -> Any:
     """Agents send a list as JSON text, or a single word for a list of one."""
     value = _blank_is_none(value)
     if not isinstance(value, str):
@@ -33,7 +33,7 @@ def _listed(value: Any) -> Any:
     return [value]
 
 
-def _object(value: Any) -> Any:
+def as_object(value: Any) -> Any:
     """Agents send an object as JSON text."""
     value = _blank_is_none(value)
     if isinstance(value, str) and value.lstrip().startswith("{"):
@@ -44,11 +44,17 @@ def _object(value: Any) -> Any:
     return value
 
 
+def as_word(value: Any) -> Any:
+    """One of a few words, whatever its case and what stands around it."""
+    value = _blank_is_none(value)
+    return value.strip().lower() if isinstance(value, str) else value
+
+
 Blank = BeforeValidator(_blank_is_none)
 Text = Annotated[str, Field(min_length=1)]
 OptionalText = Annotated[str | None, Blank]
-OptionalList = Annotated[list[str] | None, BeforeValidator(_listed)]
-OptionalObject = Annotated[dict[str, Any] | None, BeforeValidator(_object)]
+OptionalList = Annotated[list[str] | None, BeforeValidator(as_list)]
+OptionalObject = Annotated[dict[str, Any] | None, BeforeValidator(as_object)]
 Importance = Annotated[
     Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] | None,
     Blank,
@@ -65,7 +71,7 @@ PermanenceName = Annotated[
 MemoryTypeName = Annotated[Literal["episode", "fact", "rule"], Field(description="episode, fact or rule.")]
 TypeNames = Annotated[
     list[Literal["episode", "fact", "rule"]] | None,
-    BeforeValidator(_listed),
+    BeforeValidator(as_list),
     Field(description="Any of episode, fact, rule; all three by default."),
 ]
 Scope = Annotated[
@@ -108,4 +114,14 @@ def parsed_entity(text: str | None) -> UUID | None:
     except ValueError:
         raise InvalidInput(
             "entity_id is not an id", hint="Send the entity_id that entity_resolve gave, or leave it out."
+        ) from None
+
+
+def required_entity(name: str, text: str) -> UUID:
+    """The id of an entity, or what to send instead."""
+    try:
+        return UUID(text.strip())
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is not an id", hint="Send an entity_id as entity_resolve or entity_create gave it."
         ) from None

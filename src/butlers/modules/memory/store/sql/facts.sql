@@ -173,7 +173,8 @@ select count(*)
   ) counted;
 
 -- name: superseded_chain(tenant_id, id, most)
--- What a fact replaced, and what that replaced, latest first.
+-- What a fact replaced, and what that replaced, latest first. A fact that was kept in a merge of entities replaced
+-- another besides the one before it, which its links tell.
 with recursive chain as (
     select id, supersedes_id, content, validity, created_at, 0 as step
       from facts
@@ -181,10 +182,19 @@ with recursive chain as (
     union all
     select f.id, f.supersedes_id, f.content, f.validity, f.created_at, c.step + 1
       from chain c
-      join facts f on f.tenant_id = :tenant_id and f.id = c.supersedes_id
+     cross join lateral (
+         select c.supersedes_id as id
+         union
+         select target_id
+           from memory_links
+          where tenant_id = :tenant_id
+            and source_type = 'fact' and source_id = c.id
+            and target_type = 'fact' and relation = 'supersedes'
+     ) before
+      join facts f on f.tenant_id = :tenant_id and f.id = before.id
      where c.step < :most
 )
-select id, content, validity, created_at from chain where step > 0 order by step;
+select id, content, validity, created_at from chain where step > 0 order by step, created_at desc, id limit :most;
 
 -- name: superseding_chain(tenant_id, id, most)
 -- What replaced a fact, and what replaced that, earliest first.
@@ -195,7 +205,16 @@ with recursive chain as (
     union all
     select f.id, f.content, f.validity, f.created_at, c.step + 1
       from chain c
-      join facts f on f.tenant_id = :tenant_id and f.supersedes_id = c.id
+     cross join lateral (
+         select id from facts where tenant_id = :tenant_id and supersedes_id = c.id
+         union
+         select source_id
+           from memory_links
+          where tenant_id = :tenant_id
+            and target_type = 'fact' and target_id = c.id
+            and source_type = 'fact' and relation = 'supersedes'
+     ) after
+      join facts f on f.tenant_id = :tenant_id and f.id = after.id
      where c.step < :most
 )
-select id, content, validity, created_at from chain where step > 0 order by step;
+select id, content, validity, created_at from chain where step > 0 order by step, created_at, id limit :most;

@@ -4,6 +4,15 @@ insert into memory_links (tenant_id, source_type, source_id, target_type, target
 values (:tenant_id, :source_type, :source_id, :target_type, :target_id, :relation)
 on conflict do nothing;
 
+-- name: insert_all(tenant_id, source_types, source_ids, target_types, target_ids, relations)!
+-- Edges from some memories to others; those that are there already stay as they are.
+insert into memory_links (tenant_id, source_type, source_id, target_type, target_id, relation)
+select :tenant_id, l.source_type, l.source_id, l.target_type, l.target_id, l.relation
+  from unnest(
+           :source_types::text[], :source_ids::uuid[], :target_types::text[], :target_ids::uuid[], :relations::text[]
+       ) as l (source_type, source_id, target_type, target_id, relation)
+on conflict do nothing;
+
 -- name: of_memory(tenant_id, memory_type, memory_id, outgoing, incoming)
 -- The edges of one memory, in the directions asked for.
 select source_type, source_id, target_type, target_id, relation, created_at

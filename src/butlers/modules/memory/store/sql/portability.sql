@@ -117,6 +117,16 @@ select r.id, held.id as held_by
  order by r.id
  limit 1;
 
+-- name: buried(tenant_id, records)^
+-- A live fact among these that is new and belongs to an entity that was merged away.
+select r.id, r.entity_id
+  from jsonb_to_recordset(:records::jsonb) as r (id uuid, entity_id uuid, validity text)
+  join entities e on e.tenant_id = :tenant_id and e.id = r.entity_id and e.metadata ? 'merged_into'
+ where r.validity in ('active', 'fading')
+   and not exists (select from facts known where known.tenant_id = :tenant_id and known.id = r.id)
+ order by r.id
+ limit 1;
+
 -- name: insert_embedding_versions(tenant_id, records)
 -- Versions that are not known yet.
 insert into embedding_versions (tenant_id, id, model, version, dimensions, created_at)

@@ -1,0 +1,227 @@
+"""Tools that tell people, organizations, places and things apart."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, with_config
+from typing_extensions import TypedDict
+
+from butlers.caller import Caller
+from butlers.contract import count_rows, tool
+from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity
+from butlers.modules.memory.domain.resolution import Hints, Resolved
+from butlers.modules.memory.operations import entities
+from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.tools.answers import plain
+from butlers.modules.memory.tools.arguments import (
+    Blank,
+    Key,
+    OptionalList,
+    OptionalObject,
+    OptionalText,
+    Text,
+    as_list,
+    as_object,
+    as_word,
+    required_entity,
+)
+
+_SHORT = {"id": "entity_id"}
+
+Kind = Literal["person", "organization", "place", "other"]
+EntityTypeName = Annotated[Kind, BeforeValidator(as_word), Field(description="person, organization, place or other.")]
+EntityId = Annotated[str, Field(description="An entity_id from entity_resolve or entity_create.")]
+Aliases = Annotated[OptionalList, Field(description="Other names; the whole list, which replaces the old one.")]
+Metadata = Annotated[OptionalObject, Field(description="Keys to keep with it; they add to those it has.")]
+# Judged at the door, before a tool is reached, and taken out of the call there.
+TenantId = Annotated[OptionalText, Field(description="Your own by default; another's is refused.")]
+Score = Annotated[float, Field(allow_inf_nan=False)]
+
+
+@with_config(ConfigDict(extra="forbid"))
+class ContextHints(TypedDict, total=False):
+    """What is known about whom the name means."""
+
+    topic: Annotated[str | None, Field(description="What it is about.")]
+    mentioned_with: Annotated[
+        list[str] | None, BeforeValidator(as_list), Field(description="Names and words beside it.")
+    ]
+    domain_scores: Annotated[
+        dict[str, Score] | None,
+        BeforeValidator(as_object),
+        Field(description="Points to add, by entity_id."),
+    ]
+
+
+class Created(TypedDict):
+    """A new entity."""
+
+    id: str
+    entity_id: str
+
+
+class Entity(TypedDict, total=False):
+    """A whole entity."""
+
+    id: str
+    entity_id: str
+    tenant_id: str
+    canonical_name: str
+    entity_type: str
+    aliases: list[str]
+    metadata: dict[str, Any]
+    live_facts: int
+    merged_into: str
+    created_at: str
+    updated_at: str
+
+
+class Changed(TypedDict):
+    """An entity after a change."""
+
+    id: str
+    entity_id: str
+    changed: list[str]
+    canonical_name: str
+    entity_type: str
+    aliases: list[str]
+    metadata: dict[str, Any]
+    updated_at: str
+
+
+class Candidate(TypedDict):
+    """An entity a name may mean."""
+
+    entity_id: str
+    canonical_name: str
+    entity_type: str
+    score: float
+    name_match: str
+    aliases: list[str]
+
+
+class Merged(TypedDict):
+    """Two entities made one."""
+
+    id: str
+    source_entity_id: str
+    target_entity_id: str
+    facts_repointed: int
+    facts_superseded: int
+    aliases_added: int
+
+
+@tool()
+async def entity_create(
+    memory: Memory,
+    caller: Caller,
+    canonical_name: Annotated[Text, Field(description="The fullest name, one that tells it from others.")],
+    entity_type: EntityTypeName,
+    aliases: Annotated[OptionalList, Field(description="Other names it goes by.")] = None,
+    metadata: Annotated[OptionalObject, Field(description="Keys to keep with it.")] = None,
+    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    idempotency_key: Key = None,
+) -> Created:
+    """Make a new person, organization, place or thing known, after entity_resolve did not find it."""
+    entity = NewEntity(
+        canonical_name=canonical_name,
+        entity_type=EntityType.named(entity_type),
+        aliases=tuple(aliases or ()),
+        metadata=metadata or {},
+    )
+    request = Request("entity_create", asdict(entity), idempotency_key)
+    return await entities.create(memory, caller, entity, request)  # type: ignore[return-value]
+
+
+@tool(read_only=True, aliases=_SHORT)
+async def entity_get(
+    memory: Memory,
+    caller: Caller,
+    entity_id: EntityId,
+    tenant_id: TenantId = None,  # noqa: ARG001  as above
+) -> Entity:
+    """Read one entity whole, with the number of facts known about it."""
+    found = await entities.get(memory, caller, required_entity("entity_id", entity_id))
+    return plain(found)  # type: ignore[no-any-return]
+
+
+@tool(aliases=_SHORT)
+async def entity_update(
+    memory: Memory,
+    caller: Caller,
+    entity_id: EntityId,
+    canonical_name: Annotated[OptionalText, Field(description="Its new name.")] = None,
+    aliases: Aliases = None,
+    metadata: Metadata = None,
+    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    idempotency_key: Key = None,
+) -> Changed:
+    """Correct an entity: another name, the full list of its aliases, further metadata."""
+    wanted = required_entity("entity_id", entity_id)
+    changed = EntityChange(
+        canonical_name=canonical_name, aliases=None if aliases is None else tuple(aliases), metadata=metadata
+    )
+    request = Request("entity_update", {"entity_id": str(wanted), **asdict(changed)}, idempotency_key)
+    return await entities.update(memory, caller, wanted, changed, request)  # type: ignore[return-value]
+
+
+@tool(read_only=True)
+async def entity_resolve(
+    memory: Memory,
+    caller: Caller,
+    name: Annotated[Text, Field(description="The name as it was said.")],
+    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    entity_type: Annotated[
+        Annotated[Kind, BeforeValidator(as_word)] | None, Blank, Field(description="Looks among these only.")
+    ] = None,
+    context_hints: Annotated[
+        ContextHints | None, BeforeValidator(as_object), Field(description="What tells those of one name apart.")
+    ] = None,
+    enable_fuzzy: Annotated[bool | None, Blank, Field(description="Names spelled alike, too.")] = False,
+) -> list[Candidate]:
+    """Find whom a name means, the likeliest first, before you store or recall facts about somebody."""
+    kind = EntityType.named(entity_type) if entity_type else None
+    found = await entities.resolve(memory, caller, name, kind, _hints(context_hints or {}), fuzzy=bool(enable_fuzzy))
+    count_rows(asked=len(found), returned=len(found))
+    return [_candidate(each) for each in found]
+
+
+@tool(destructive=True)
+async def entity_merge(
+    memory: Memory,
+    caller: Caller,
+    source_entity_id: Annotated[str, Field(description="The one that goes.")],
+    target_entity_id: Annotated[str, Field(description="The one that stays and gets all its facts.")],
+    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    idempotency_key: Key = None,
+) -> Merged:
+    """Make two entities one when they are the same; it can't be undone, so be sure or ask."""
+    source = required_entity("source_entity_id", source_entity_id)
+    target = required_entity("target_entity_id", target_entity_id)
+    request = Request("entity_merge", {"source": str(source), "target": str(target)}, idempotency_key)
+    return await entities.merge(memory, caller, source, target, request)  # type: ignore[return-value]
+
+
+def _hints(said: ContextHints) -> Hints:
+    scores = said.get("domain_scores") or {}
+    return Hints(
+        topic=said.get("topic") or "",
+        mentioned_with=tuple(said.get("mentioned_with") or ()),
+        domain_scores={required_entity("domain_scores", each): score for each, score in scores.items()},
+    )
+
+
+def _candidate(found: Resolved) -> Candidate:
+    candidate = found.candidate
+    return {
+        "entity_id": str(candidate.id),
+        "canonical_name": candidate.canonical_name,
+        "entity_type": candidate.entity_type,
+        "score": found.score,
+        "name_match": candidate.match.value,
+        "aliases": list(candidate.aliases),
+    }
+
+
+TOOLS = (entity_create, entity_get, entity_update, entity_resolve, entity_merge)

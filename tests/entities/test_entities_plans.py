@@ -1,0 +1,106 @@
+"""Resolving stays quick: at 100,000 entities each way to match goes through its index."""
+# ruff: noqa: S608 — the functions are the tests' own words
+
+import asyncio
+import hashlib
+import re
+
+import asyncpg
+import pytest
+
+SIZE = 100_000
+GIN = ("entities_names", "entities_pieces", "entities_alike", "entities_aliases", "entities_metadata")
+NAMES = """
+    insert into entities (tenant_id, canonical_name, entity_type, aliases)
+    select case when n % 10 = 0 then 'few' else 'many' end,
+           initcap(translate(left(md5(n::text), 12), '0123456789', 'ghijklmnop')), 'person', array['a' || n]
+      from generate_series(1, $1) n
+"""
+
+
+@pytest.fixture(scope="module")
+async def crowd(butler):
+    """A connection that sees 100,000 entities which nobody else sees and which are gone with it."""
+    connection = await asyncpg.connect(butler.place.admin_dsn)
+    await connection.execute("load 'auto_explain'")
+    transaction = connection.transaction()
+    await transaction.start()
+    definitions = [await connection.fetchval("select pg_get_indexdef($1::text::regclass)", name) for name in GIN]
+    # Built at once from all of them, an index is made much quicker than entity by entity.
+    for name in GIN:
+        await connection.execute(f"drop index {name}")
+    await connection.execute(NAMES, SIZE)
+    await connection.execute("set local maintenance_work_mem = '256MB'")
+    for definition in definitions:
+        await connection.execute(definition)
+    await connection.execute("analyze entities")
+    await connection.execute("select set_config('app.tenant_id', 'many', true)")
+    yield connection
+    await transaction.rollback()
+    await connection.close()
+
+
+async def plan(connection, call: str, *arguments: object) -> tuple[str, list[asyncpg.Record]]:
+    """How the statement inside a function was carried out, and what it gave."""
+    said: list[str] = []
+
+    def note(_: object, message: asyncpg.PostgresLogMessage) -> None:
+        said.append(str(message.message))
+
+    connection.add_log_listener(note)
+    await connection.execute(
+        "set local auto_explain.log_min_duration = 0; set local auto_explain.log_nested_statements = on;"
+        " set local auto_explain.log_analyze = on; set local client_min_messages = log"
+    )
+    try:
+        rows = await connection.fetch(call, *arguments)
+        await asyncio.sleep(0)
+    finally:
+        await connection.execute(
+            "set local auto_explain.log_min_duration = -1; set local client_min_messages = notice"
+        )
+        connection.remove_log_listener(note)
+    (inside,) = [text for text in said if "with q as materialized" in text]
+    return inside.partition("Query Parameters")[2], rows
+
+
+def name_of(number: int) -> str:
+    digest = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()[:12]
+    return digest.translate(str.maketrans("0123456789", "ghijklmnop"))
+
+
+@pytest.mark.parametrize(
+    ("how", "asked", "index"),
+    [
+        ("called", name_of(7), "Index Scan using entities_called"),
+        ("nicknamed", "A7", "Bitmap Index Scan on entities_names"),
+        ("containing", name_of(7)[:7], "Index Scan using entities_called"),
+        ("containing", name_of(7)[2:9], "Bitmap Index Scan on entities_pieces"),
+        ("alike", name_of(7)[:7] + name_of(7)[8:], "Bitmap Index Scan on entities_alike"),
+    ],
+    ids=["exact", "alias", "prefix", "substring", "fuzzy"],
+)
+async def test_each_kind_of_match_uses_its_index(crowd, how, asked, index):
+    told, rows = await plan(crowd, f"select * from entities_{how}($1, null, 50)", asked)
+    assert [row["canonical_name"].lower() for row in rows] == [name_of(7)]
+    assert index in told
+    assert "Seq Scan on entities" not in told
+    read = [int(float(count)) for count in re.findall(r"Rows Removed by Filter: ([\d.]+)", told)]
+    assert sum(read) < 500, told
+
+
+async def test_a_search_does_not_read_what_is_another_tenants(crowd):
+    await crowd.execute("select set_config('app.tenant_id', 'few', true)")
+    for how, asked in (("called", name_of(7)), ("nicknamed", "a7"), ("containing", name_of(7)[2:9])):
+        told, rows = await plan(crowd, f"select * from entities_{how}($1, null, 50)", asked)
+        assert rows == []
+        assert "Rows Removed by Filter" not in told
+    await crowd.execute("select set_config('app.tenant_id', 'many', true)")
+
+
+async def test_a_short_name_that_very_many_have_inside_is_answered_from_the_first_of_them(crowd):
+    told, rows = await plan(crowd, "select * from entities_containing($1, null, 50)", "a")
+    assert len(rows) == 50
+    assert re.search(r"entities_pieces.*never executed", told), "those that begin with it are enough"
+    names = [row["canonical_name"] for row in rows]
+    assert names == sorted(names)
