@@ -222,7 +222,7 @@ INDEXES = {
     btree (tenant_id, split_part(names, chr(31), 1) COLLATE "C") WHERE (NOT (metadata ? 'merged_into'::text))
     gin (prefixed(tenant_id, string_to_array(names, chr(31)))) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
     gin (pieces(tenant_id, names)) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
-    gin (names gin_trgm_ops) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
+    gin (split_part(names, chr(31), 1) gin_trgm_ops, substr(names, (strpos((names || chr(31)), chr(31)) + 1)) gin_trgm_ops) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
     """,
     "memory_events": """
     unique btree (tenant_id, id)

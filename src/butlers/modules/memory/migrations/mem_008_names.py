@@ -21,20 +21,20 @@ _FINDING = """
     returns table (id uuid, canonical_name varchar, entity_type varchar, aliases text[], as_written boolean)
     language sql stable security definer rows 10 set search_path = public, pg_catalog {settings} as $$
         with q as materialized (
-            select asked.name,
-                   prefixed(current_tenant(), array[asked.name]) as key,
-                   -- Its pairs of characters; of a single character, that one.
-                   prefixed(current_tenant(), array(
-                       select substr(asked.name, place, 2)
-                         from generate_series(1, greatest(char_length(asked.name) - 1, 1)) as place
-                   )) as pieces
-              from (select folded(asked) as name offset 0) asked
+            select whole.name{keys}
+              from (select folded(asked) as name offset 0) whole
         )
         select found.id, found.canonical_name, found.entity_type, found.aliases, {as_written}
           from q, lateral ({found}) found
          limit most
     $$
 """
+_KEY = ", prefixed(current_tenant(), array[whole.name]) as key"
+# Its parts of three characters; a shorter one is a part itself.
+_PIECES = """, prefixed(current_tenant(), array(
+                       select substr(whole.name, place, 3)
+                         from generate_series(1, greatest(char_length(whole.name) - 2, 1)) as place
+                   )) as pieces"""
 _CALLED = """
             select n.*
               from (
@@ -80,17 +80,22 @@ _CONTAINING = """
                ) n
               order by n.names collate "C", n.id)
 """
-# The index knows all names of an entity as one line; that one of them is like the name asked for is looked at after.
+# The index knows the aliases of an entity as one line; whether one of them is like the name is looked at after.
 _ALIKE = """
             select n.*
               from (
-                   select e.*, (
-                       select max(similarity(name, q.name)) from unnest(string_to_array(e.names, chr(31))) as name
-                   ) as likeness
+                   select e.*, similarity(split_part(e.names, chr(31), 1), q.name) as likeness
                      from entities e
                     where {live}
-                      and e.names %> q.name
-                   offset 0
+                      and split_part(e.names, chr(31), 1) % q.name
+                   union all
+                   select e.*, (
+                       select max(similarity(name, q.name)) from unnest(string_to_array(e.names, chr(31))) as name
+                   )
+                     from entities e
+                    where {live}
+                      and substr(e.names, strpos(e.names || chr(31), chr(31)) + 1) %> q.name
+                      and not split_part(e.names, chr(31), 1) % q.name
               ) n
              where n.likeness >= 0.3
              order by n.likeness desc, n.canonical_name, n.id
@@ -129,8 +134,9 @@ def upgrade() -> None:
         _NICKNAMED,
         "exists (select from unnest(found.aliases) as alias where lower(alias) = lower(asked))",
         "Who has this alias.",
+        keys=_KEY,
     )
-    _find("containing", _CONTAINING, "true", "Whose name or alias begins with this or has it inside.")
+    _find("containing", _CONTAINING, "true", "Whose name or alias begins with this or has it inside.", keys=_PIECES)
     _alike()
 
 
@@ -176,14 +182,14 @@ def _folding(*, unaccent: bool) -> None:
     op.execute("""
         create function pieces(tenant text, names text) returns text[]
         language sql immutable parallel safe as $$
-            select array_agg(tenant || chr(31) || substr(names, place / 2, 1 + place % 2))
-              from generate_series(2, 2 * char_length(names)) as place
+            select array_agg(tenant || chr(31) || substr(names, place / 3, 1 + place % 3))
+              from generate_series(3, 3 * char_length(names) + 2) as place
         $$
     """)
     for function, sentence in (
         ("folded(text)", "A name as it is compared: without case, width and, where unaccent is there, accents."),
         ("folded_names(text, text[])", "All names of an entity, as they are compared."),
-        ("pieces(text, text)", "Each character of the names and each pair of them, with their tenant in front."),
+        ("pieces(text, text)", "The parts of names of one to three characters, with their tenant in front of each."),
     ):
         op.execute(f"comment on function {function} is '{sentence}'")
 
@@ -196,12 +202,16 @@ def _alike() -> None:
     # Its settings are known only once it is loaded.
     op.execute("select similarity('', '')")
     op.execute(f"""
-        create index entities_alike on entities using gin (names gin_trgm_ops) {_SOON} {_INDEXED}
+        create index entities_alike on entities using gin (
+            split_part(names, chr(31), 1) gin_trgm_ops,
+            substr(names, strpos(names || chr(31), chr(31)) + 1) gin_trgm_ops
+        ) {_SOON} {_INDEXED}
     """)
-    _find("alike", _ALIKE, "false", says, "set pg_trgm.word_similarity_threshold = 0.3")
+    thresholds = "set pg_trgm.similarity_threshold = 0.3 set pg_trgm.word_similarity_threshold = 0.3"
+    _find("alike", _ALIKE, "false", says, settings=thresholds)
 
 
-def _find(how: str, found: str, as_written: str, says: str, settings: str = "") -> None:
+def _find(how: str, found: str, as_written: str, says: str, *, keys: str = "", settings: str = "") -> None:
     rows = found.format(live=_LIVE, reach=_REACH)
-    op.execute(_FINDING.format(how=how, found=rows, as_written=as_written, settings=settings))
+    op.execute(_FINDING.format(how=how, found=rows, as_written=as_written, keys=keys, settings=settings))
     op.execute(f"comment on function entities_{how}{_ARGUMENTS} is '{says}'")
