@@ -6,8 +6,9 @@ cost a few times as much and not a hundred times.
 
 import argparse
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import asyncpg
@@ -29,6 +30,7 @@ _SYLLABLES = (
 ).split()
 _INDEXES = ("entities_names", "entities_pieces", "entities_alike")
 Named = tuple[str, str]
+Samples = dict[str, list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +65,33 @@ def names(count: int) -> list[Named]:
     return list(made.values())
 
 
-async def measured(count: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each resolve in a database of that many entities, by the way to match."""
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """A butler that knows so many people."""
+
+    butler: Butler
+    memory: Memory
+    people: Sequence[Named]
+
+
+@contextlib.asynccontextmanager
+async def crowd(count: int) -> AsyncIterator[Crowd]:
+    """So many people in a database of their own."""
     async with world() as (butler, memory, _):
         people = names(count)
         await fill(butler, people)
-        chosen = random.Random(3).sample(people, _ASKED)
-        return {tier.name: await resolved(butler, memory, tier, chosen, repeats) for tier in TIERS}
+        yield Crowd(butler, memory, people)
+
+
+async def measured(repeats: int) -> dict[int, Samples]:
+    """Seconds of each resolve by the way to match, at both sizes; by turns, so that a busy machine slows both."""
+    samples: dict[int, Samples] = {size: {tier.name: [] for tier in TIERS} for size in (SMALL, LARGE)}
+    async with crowd(SMALL) as small, crowd(LARGE) as large:
+        for _ in range(repeats):
+            for tier in TIERS:
+                for size, known in ((SMALL, small), (LARGE, large)):
+                    samples[size][tier.name] += await resolved(known, tier)
+    return samples
 
 
 async def fill(butler: Butler, people: Sequence[Named]) -> None:
@@ -87,36 +109,37 @@ async def fill(butler: Butler, people: Sequence[Named]) -> None:
     await owner.close()
 
 
-async def resolved(butler: Butler, memory: Memory, tier: Tier, chosen: Sequence[Named], repeats: int) -> list[float]:
-    """Seconds of each question; who is meant has to be among the answers."""
-    caller = caller_of("bench", butler)
+async def resolved(known: Crowd, tier: Tier) -> list[float]:
+    """Seconds of each question, once it has been asked before; who is meant has to be among the answers."""
+    caller = caller_of("bench", known.butler)
+    chosen = random.Random(3).sample(known.people, _ASKED)
 
     async def ask(number: int) -> None:
-        who = chosen[number % len(chosen)]
-        found = await entities.resolve(memory, caller, tier.asked(who), None, Hints(), fuzzy=tier.fuzzy)
+        who = chosen[number]
+        found = await entities.resolve(known.memory, caller, tier.asked(who), None, Hints(), fuzzy=tier.fuzzy)
+        assert found, tier.asked(who)
         if tier.name in {"exact", "alias"}:
             assert found[0].candidate.canonical_name == who[0]
-        assert found, tier.asked(who)
 
     await timed(ask, len(chosen))
-    return await timed(ask, repeats * len(chosen))
+    return await timed(ask, len(chosen))
 
 
 async def report(repeats: int) -> Report:
     """Measure both sizes, each in a database of its own."""
-    small, large = await measured(SMALL, repeats), await measured(LARGE, repeats)
+    samples = await measured(repeats)
     return Report(
         name="entities",
         title="Whom a name means",
         about=f"Medians of {repeats * _ASKED} calls of `entity_resolve` below the protocol, each a transaction of "
         f"its own that looks for all kinds of matches, in a database of {SMALL:,} entities and one of {LARGE:,}. "
         f"At the most {MOST_TIMES:g} times as long is what is allowed.",
-        measured={"small_seconds": small, "large_seconds": large},
-        tables=[_table(small, large)],
+        measured={"small_seconds": samples[SMALL], "large_seconds": samples[LARGE]},
+        tables=[_table(samples[SMALL], samples[LARGE])],
     )
 
 
-def _table(small: dict[str, list[float]], large: dict[str, list[float]]) -> Table:
+def _table(small: Samples, large: Samples) -> Table:
     rows = []
     for tier in TIERS:
         little, much = spread(small[tier.name])[0], spread(large[tier.name])[0]
