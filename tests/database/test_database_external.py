@@ -205,7 +205,7 @@ async def test_the_applications_url_alone_serves_a_database_made_ready(site):
 
 async def test_the_applications_url_alone_is_refused_on_an_empty_database(site):
     await site.role(site.app)
-    with pytest.raises(ConfigurationFault, match="not up to date") as refused:
+    with pytest.raises(ConfigurationFault, match="needs the owner of the tables") as refused:
         await rows_written(site, urls(site.url(site.app)))
     assert "BUTLERS_ADMIN_DATABASE_URL" in refused.value.advice
     assert "butlers migrate" in refused.value.advice
