@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from butlers import app
 from butlers.caller import Caller
 from butlers.config import ModuleConfig
-from butlers.contract import Check, Job, JobResult, Tool, count_rows, tool
+from butlers.contract import Check, Job, JobResult, Spawner, Tool, count_rows, tool
 from butlers.db import Database
 from butlers.errors import Conflict
 from butlers.migrate import Branch
@@ -125,7 +125,7 @@ class ProbeModule:
     def state(self) -> Any:
         return self.database
 
-    async def on_startup(self, config: ModuleConfig, database: Database, butler: str) -> None:
+    async def on_startup(self, config: ModuleConfig, database: Database, butler: str, spawner: Spawner) -> None:
         assert isinstance(config, ProbeConfig)
         if config.fail:
             raise RuntimeError("told to fail")

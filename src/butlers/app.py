@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from butlers import db, migrate, provision
 from butlers.caller import Caller
 from butlers.config import Configuration, Environment, environment, load
-from butlers.contract import Module
+from butlers.contract import Module, Spawner
 from butlers.db import Database, PlainConnection
 from butlers.errors import ConfigurationFault
 from butlers.host.migrations import CORE
@@ -34,6 +34,7 @@ class Butler:
     place: Place
     database: Database
     modules: Sequence[Module]
+    spawner: Spawner
 
     def caller(self, tenant: str | None = None, actor: str = "local") -> Caller:
         """Somebody at this machine, inside the configured tenant or the one named."""
@@ -115,6 +116,15 @@ async def as_application(place: Place) -> AsyncIterator[PlainConnection]:
         await connection.close()
 
 
+def spawner(config: Configuration, database: Database) -> Spawner:
+    """What starts the butler's sessions."""
+    from butlers.host import runtimes
+    from butlers.host.spawner import Sessions
+
+    runtime = config.butler.runtime
+    return Sessions(runtimes.make(runtime, config.folder), database, runtime.timeout_seconds)
+
+
 @contextlib.asynccontextmanager
 async def opened(
     config: Configuration, env: Environment, modules: Sequence[type[Module]] = MODULES
@@ -129,9 +139,10 @@ async def opened(
             await checked(place)
         database = await db.connect(place.dsn, config.butler.database.pool_size, place.as_owner)
         try:
-            started = await loader.start(kinds, config.modules, database, config.butler.name)
+            starts = spawner(config, database)
+            started = await loader.start(kinds, config.modules, database, config.butler.name, starts)
             try:
-                yield Butler(config, place, database, started)
+                yield Butler(config, place, database, started, starts)
             finally:
                 await loader.stop(started)
         finally:

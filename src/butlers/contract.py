@@ -1,9 +1,10 @@
-"""What host and modules promise each other: Module, Tool, Job, Branch."""
+"""What host and modules promise each other: Module, Tool, Job, Spawner, Branch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
+from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.config import ModuleConfig
@@ -80,6 +81,36 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens a session took."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A session that came to its end: what it said, and what it took where the runtime tells."""
+
+    session_id: UUID
+    text: str
+    usage: Usage | None = None
+
+
+class Spawner(Protocol):
+    """Starts sessions of the butler's runtime."""
+
+    def check(self) -> None:
+        """Return when sessions can be started; raise `Unavailable` with what is missing."""
+
+    async def spawn(self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False) -> Answered:
+        """Run one session to its end. An internal one is the system's own: without memory before or after it.
+
+        Raises `SessionFailed` or `TimedOut` when it came to nothing; cancelled, it ends with all it started.
+        """
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """One line of `butlers doctor`: what was looked at, how it is, and how to mend it."""
 
@@ -101,8 +132,8 @@ class Module(Protocol):
     def state(self) -> Any:
         """What each of its tools receives first."""
 
-    async def on_startup(self, config: ModuleConfig, database: Database, butler: str) -> None:
-        """Take configuration and database; raise to stop the butler from starting."""
+    async def on_startup(self, config: ModuleConfig, database: Database, butler: str, spawner: Spawner) -> None:
+        """Take configuration, database and what starts sessions; raise to stop the butler from starting."""
 
     async def on_shutdown(self) -> None:
         """Let go of everything; called also when this module, or a later one, failed to start."""

@@ -1,16 +1,14 @@
 """Looks at everything a butler needs, one thing after the other, and says how to mend what is wrong."""
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from butlers import app, db
-from butlers.config import Configuration, Environment, RuntimeConfig
+from butlers.config import Configuration, Environment
 from butlers.contract import Check
 from butlers.db import PlainConnection
-from butlers.errors import Fault
-from butlers.host import modules
+from butlers.errors import Fault, Unavailable
+from butlers.host import modules, runtimes
 from butlers.provision import Place
 
 
@@ -38,7 +36,7 @@ async def _examined(folder: Path, environment: Environment) -> AsyncIterator[Che
     config = app.configuration(folder)
     enabled = [name for name, module in config.modules.items() if module.enabled]
     yield Check("configuration", "ok", f"butler {config.butler.name}, modules: {', '.join(enabled) or 'none'}")
-    yield _runtime(config.butler.runtime)
+    yield _runtime(config)
     async with app.placed(config, environment) as place:
         with db.faults():
             yield await _database(place)
@@ -49,18 +47,15 @@ async def _examined(folder: Path, environment: Environment) -> AsyncIterator[Che
             yield check
 
 
-def _runtime(runtime: RuntimeConfig) -> Check:
+def _runtime(config: Configuration) -> Check:
     """Whether sessions can be started: a program that is there, or a server with its key."""
-    if runtime.type == "openai":
-        missing = runtime.api_key_env and runtime.api_key_env not in os.environ
-        if missing:
-            return Check("runtime", "warn", f"{runtime.api_key_env} is not set", f"Export {runtime.api_key_env}.")
-        return Check("runtime", "ok", f"{runtime.model} at {runtime.base_url}")
-    program = runtime.command[0]
-    if shutil.which(program) is None:
-        mend = "Install it, or set butler.runtime.command; memory itself works without."
-        return Check("runtime", "warn", f"the program {program} is not installed", mend)
-    return Check("runtime", "ok", f"{program} is installed")
+    runtime = config.butler.runtime
+    try:
+        runtimes.make(runtime, config.folder).check()
+    except Unavailable as fault:
+        return Check("runtime", "warn", fault.message, f"{fault.advice} Memory itself works without.")
+    found = f"{runtime.model} at {runtime.base_url}" if runtime.type == "openai" else f"{runtime.command[0]} is there"
+    return Check("runtime", "ok", found)
 
 
 async def _database(place: Place) -> Check:
@@ -88,7 +83,8 @@ async def _modules(place: Place, config: Configuration) -> AsyncIterator[Check]:
     kinds = modules.in_order({module.name: module for module in app.MODULES}, config.modules)
     database = await db.connect(place.dsn, pool_size=2)
     try:
-        started = await modules.start(kinds, config.modules, database, config.butler.name)
+        starts = app.spawner(config, database)
+        started = await modules.start(kinds, config.modules, database, config.butler.name, starts)
         for module in started:
             for check in await module.checks():
                 yield check

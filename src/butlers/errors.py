@@ -68,6 +68,12 @@ class Unavailable(Fault):
     hint = "Retry in a few seconds."
 
 
+class SessionFailed(Unavailable):
+    """A session was started and came to nothing: what it ran ended badly or answered nothing that can be used."""
+
+    hint = "Look at what the runtime says when it is run by hand; `butlers doctor` checks whether it is there."
+
+
 class Overloaded(Fault):
     """More work is under way than can be taken on."""
 

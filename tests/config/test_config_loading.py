@@ -70,6 +70,9 @@ expired_below = 0.1
 [modules.memory.consolidation]
 batch_size = 40
 max_attempts = 4
+max_prompt_tokens = 9000
+daily_token_limit = 5000
+lease_seconds = 30.0
 
 [modules.memory.schedule]
 consolidate = "0 */3 * * *"
@@ -174,7 +177,13 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "maturity_importance": {"candidate": 4.0, "established": 6.0, "proven": 8.0, "anti_pattern": 6.0},
         },
         "confidence": {"fading_below": 0.3, "expired_below": 0.1},
-        "consolidation": {"batch_size": 40, "max_attempts": 4},
+        "consolidation": {
+            "batch_size": 40,
+            "max_attempts": 4,
+            "max_prompt_tokens": 9000,
+            "daily_token_limit": 5000,
+            "lease_seconds": 30.0,
+        },
         "schedule": {
             "consolidate": "0 */3 * * *",
             "decay_sweep": "0 2 * * *",
@@ -240,7 +249,13 @@ def test_memory_by_itself_is_as_documented() -> None:
             "maturity_importance": {"candidate": 4.0, "established": 6.0, "proven": 8.0, "anti_pattern": 6.0},
         },
         "confidence": {"fading_below": 0.2, "expired_below": 0.05},
-        "consolidation": {"batch_size": 50, "max_attempts": 5},
+        "consolidation": {
+            "batch_size": 50,
+            "max_attempts": 5,
+            "max_prompt_tokens": 24_000,
+            "daily_token_limit": 1_000_000,
+            "lease_seconds": 120.0,
+        },
         "schedule": {
             "consolidate": "0 */6 * * *",
             "decay_sweep": "0 3 * * *",

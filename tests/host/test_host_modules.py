@@ -28,11 +28,11 @@ def kind(title, *needs, fails=False, stumbles=False):
         dependencies = needs
         branch = None
 
-        async def on_startup(self, config, database, butler):
+        async def on_startup(self, config, database, butler, spawner):
             STEPS.append(f"start {title}")
             if fails:
                 raise Unavailable("it is raining") if fails is True else fails
-            await super().on_startup(config, database, butler)
+            await super().on_startup(config, database, butler, spawner)
 
         async def on_shutdown(self):
             STEPS.append(f"stop {title}")
@@ -81,7 +81,9 @@ def test_modules_that_need_one_another_are_refused():
 
 async def start(*kinds, **options):
     database: Any = None  # these modules ask nothing of it
-    return await modules.start(list(kinds), configured(*(each.name for each in kinds), **options), database, "test")
+    return await modules.start(
+        list(kinds), configured(*(each.name for each in kinds), **options), database, "test", None
+    )
 
 
 async def test_modules_stop_in_the_opposite_order_whatever_one_of_them_does():

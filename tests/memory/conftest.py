@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -41,7 +42,7 @@ async def butler(place: Path, environment: Environment) -> AsyncIterator[Butler]
 def memory(butler: Butler, engine: EmbeddingEngine) -> Memory:
     """Its memory, with the engine of this test run."""
     state: Memory = butler.modules[0].state
-    return Memory(state.database, engine, state.config, state.butler)
+    return replace(state, embedder=engine)
 
 
 @pytest.fixture(scope="session")

@@ -89,6 +89,8 @@ async def everyones_arguments(tools: "Tools", butler: str) -> dict[str, dict[str
         "memory_history": named,
         "memory_restore": {"memory_type": "fact", "memory_id": gone},
         "memory_forget": named,
+        "memory_run_consolidation": {"dry_run": True},
+        "memory_dead_letters": {"retry": True},
         "entity_create": {"canonical_name": "The secret tea house", "entity_type": "place", "aliases": ["tea"]},
         "entity_get": {"entity_id": ada},
         "entity_update": {"entity_id": ada, "aliases": ["secret Ada"], "metadata": {"drinks": "tea"}},

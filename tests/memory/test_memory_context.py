@@ -1,12 +1,12 @@
 """The block a session starts with, and the counts that tell how memory is."""
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.operations import context
-from butlers.modules.memory.runtime import Memory
 
 
 async def fill(tools, memory, facts: int = 3, rules: int = 2, episodes: int = 2, long: str = "") -> None:
@@ -63,7 +63,7 @@ async def test_the_budget_comes_from_the_configuration_when_none_is_named(tools,
     await fill(tools, memory, facts=15, long="something more " * 5)
     retrieval = {"context_token_budget": 120, "section_quotas": {"facts": 0.0, "rules": 0.9, "episodes": 0.0}}
     config = MemoryModuleConfig.model_validate({"retrieval": retrieval})
-    small = Memory(memory.database, engine, config, memory.butler)
+    small = replace(memory, config=config)
     text = await context.build(small, caller, "diet", memory.butler, None)
     assert engine.count_tokens(text) <= 120
     assert "## Active Rules" in text

@@ -257,7 +257,7 @@ class Broken:
 
 
 def with_embedder(memory: Memory, embedder: Any) -> Memory:
-    return Memory(memory.database, embedder, memory.config, memory.butler)
+    return replace(memory, embedder=embedder)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Vector indexes that grow with their tables."""
 
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -10,7 +11,6 @@ from butlers.errors import Forbidden
 from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.embedding import EmbeddingEngine
 from butlers.modules.memory.operations import reading, upkeep
-from butlers.modules.memory.runtime import Memory
 from database.stage import connected
 from memory.stage import write_butler
 
@@ -34,7 +34,7 @@ async def own(environment, tmp_path):
 
 
 async def test_a_table_that_has_outgrown_its_index_gets_a_graph_and_searches_go_on(own, engine: EmbeddingEngine):
-    memory = Memory(own.database, engine, own.modules[0].state.config, own.config.butler.name)
+    memory = replace(own.modules[0].state, embedder=engine)
     caller = Caller(tenant="grown", butler=memory.butler)
     async with memory.writing(caller):
         pass
@@ -65,7 +65,7 @@ async def test_a_table_that_has_outgrown_its_index_gets_a_graph_and_searches_go_
 
 
 async def test_an_unfinished_build_is_no_hindrance(own, engine: EmbeddingEngine):
-    memory = Memory(own.database, engine, own.modules[0].state.config, own.config.butler.name)
+    memory = replace(own.modules[0].state, embedder=engine)
     caller = Caller(tenant="grown", butler=memory.butler)
     async with memory.writing(caller):
         pass
@@ -80,7 +80,7 @@ async def test_an_unfinished_build_is_no_hindrance(own, engine: EmbeddingEngine)
 async def test_without_the_owner_upkeep_says_what_is_missing(own, engine: EmbeddingEngine):
     alone = await db.connect(own.place.dsn, pool_size=1)
     try:
-        memory = Memory(alone, engine, own.modules[0].state.config, own.config.butler.name)
+        memory = replace(own.modules[0].state, database=alone, embedder=engine)
         with pytest.raises(Forbidden, match="BUTLERS_ADMIN_DATABASE_URL"):
             await upkeep.keep_indexes(memory, Caller(tenant="any", butler=memory.butler))
     finally:

@@ -138,6 +138,25 @@ COLUMNS = {
     dimensions                  | integer                  | not null |
     created_at                  | timestamp with time zone | not null | now()
     """,
+    "consolidation_runs": f"""{COMMON}
+    butler                      | text                     | not null |
+    lease_token                 | uuid                     | not null |
+    session_id                  | uuid                     | null     |
+    status                      | text                     | not null | 'running'::text
+    started_at                  | timestamp with time zone | not null | now()
+    finished_at                 | timestamp with time zone | null     |
+    episodes                    | integer                  | not null | 0
+    facts_created               | integer                  | not null | 0
+    facts_updated               | integer                  | not null | 0
+    rules_created               | integer                  | not null | 0
+    confirmed                   | integer                  | not null | 0
+    errors                      | jsonb                    | not null | '[]'::jsonb
+    parse_errors                | jsonb                    | not null | '[]'::jsonb
+    input_tokens                | bigint                   | not null | 0
+    output_tokens               | bigint                   | not null | 0
+    tokens_estimated            | boolean                  | not null | false
+    error                       | text                     | null     |
+    """,
     "sessions": f"""{COMMON}
     butler                      | text                     | not null |
     trigger_source              | text                     | not null |
@@ -235,6 +254,10 @@ INDEXES = {
     "embedding_versions": """
     unique btree (tenant_id, id)
     unique btree (tenant_id, model, version)
+    """,
+    "consolidation_runs": """
+    unique btree (tenant_id, id)
+    btree (tenant_id, started_at DESC)
     """,
     "job_runs": """
     unique btree (tenant_id, id)

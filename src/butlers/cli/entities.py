@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers.cli.memory_calls import Tenant, call, opened, several
+from butlers.cli.memory_calls import Key, Tenant, call, opened, several
 from butlers.cli.output import HERE, AsJson, Folder, command
 from butlers.errors import Conflict
 
@@ -25,7 +25,6 @@ OnlyKind = Annotated[
 ]
 Aliases = Annotated[list[str] | None, typer.Option(help="Other names: a,b or the option repeated.")]
 Metadata = Annotated[str | None, typer.Option(help="A JSON object to keep with it.")]
-Key = Annotated[str | None, typer.Option(help="The same key again carries the request out once.")]
 
 
 @app.command()

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import entities, memory_files
-from butlers.cli.memory_calls import Tenant, call, several
+from butlers.cli import entities, memory_files, memory_jobs
+from butlers.cli.memory_calls import Key, Tenant, call, several
 from butlers.cli.output import HERE, AsJson, Folder, command
 
 app = typer.Typer(help="Store, find and look after memories; export and import them.", no_args_is_help=True)
@@ -27,7 +27,6 @@ Scope = Annotated[
 Tags = Annotated[list[str] | None, typer.Option(help="Words to keep with it: a,b or the option repeated.")]
 Limit = Annotated[int | None, typer.Option(help="How many at the most, up to 100.")]
 Butler = Annotated[str | None, typer.Option(help="The butler's name; another than this butler's is refused.")]
-Key = Annotated[str | None, typer.Option(help="The same key again carries the request out once.")]
 
 
 @app.command()
@@ -334,7 +333,7 @@ async def stats(
     await call("memory_stats", folder, tenant, as_json, scope=scope)
 
 
-for name, each in memory_files.COMMANDS.items():
+for name, each in (*memory_files.COMMANDS.items(), *memory_jobs.COMMANDS.items()):
     app.command(name=name)(each)
 app.add_typer(entities.app, name="entity")
 

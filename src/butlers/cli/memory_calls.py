@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from butlers.contract import Tool
     from butlers.modules.memory.runtime import Memory
 
+Key = Annotated[str | None, typer.Option(help="The same key again carries the request out once.")]
 Tenant = Annotated[str | None, typer.Option(help="Whose memories; the configured tenant by default.")]
 
 

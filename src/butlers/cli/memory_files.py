@@ -14,6 +14,7 @@ import typer
 
 from butlers.cli.memory_calls import Tenant, opened
 from butlers.cli.output import AsJson, Folder, command
+from butlers.cli.progress import progress
 from butlers.errors import InvalidInput
 
 STREAM = Path("-")
@@ -36,7 +37,7 @@ async def export(
 
     started = time.monotonic()
     async with opened(folder, tenant) as reached:
-        with _written(file) as out, _progress("exporting") as told:
+        with _written(file) as out, progress("exporting") as told:
             write = _writer(file, out)
             header = await portability.export(reached.memory, reached.caller, write, vectors=vectors, told=told)
     summary = {"tenant": header.tenant, "exported": header.counts}
@@ -63,7 +64,7 @@ async def import_(
     with _read(file) as source:
         started = time.monotonic()
         async with opened(folder, tenant) as reached:
-            with _progress("importing") as told:
+            with progress("importing") as told:
                 done = await portability.import_file(reached.memory, reached.caller, source, merge=merge, told=told)
             summary = {"tenant": reached.caller.tenant, "imported": done.imported, "skipped": done.skipped}
     _report(summary | _speed(done.memories, started), as_json=as_json)
@@ -131,26 +132,6 @@ def _read(file: Path) -> Iterator[BinaryIO]:
         raise InvalidInput(f"{file} can't be read: {error.strerror}", hint="Name a file that was exported.") from None
     with source:
         yield source
-
-
-@contextmanager
-def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Tell how far it is, how fast it goes and how long it will take, where somebody watches stderr."""
-    if not sys.stderr.isatty():
-        yield lambda _, __: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task(doing, total=None, rate="")
-
-        def told(done: int, total: int) -> None:
-            speed = progress.tasks[0].speed
-            progress.update(task, completed=done, total=total, rate=f"{speed:,.0f}/s" if speed else "")
-
-        yield told
 
 
 def _speed(memories: int, started: float) -> dict[str, Any]:

@@ -143,6 +143,50 @@ def counted(answer: Mapping[str, Any]) -> RenderableType:
     return Group(visible(f"tenant {answer['tenant']}"), table, Text(pace))
 
 
+def prompts(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """What a model would be sent, group by group."""
+    if not answer:
+        return Text("Nothing waits to be consolidated.")
+    parts = []
+    for each in answer:
+        told = "{tenant} · {butler}: {episodes} of {waiting} waiting episodes, {tokens} tokens\n".format(**each)
+        head = visible(told)
+        head.stylize("bold")
+        parts.append(head + plain(each["prompt"]))
+    return Text("\n\n").join(parts)
+
+
+def consolidated(answer: Mapping[str, Any]) -> RenderableType:
+    """What a run of consolidation did, and what was learned."""
+    counted = {name: answer[name] for name in answer if name not in {"learned", "errors", "dry_run", "status"}}
+    parts: list[RenderableType] = [_fields(counted)]
+    if answer.get("learned"):
+        table = _table("learned", "from")
+        for each in answer["learned"]:
+            about = [each["memory_type"], each.get("subject"), each.get("predicate")]
+            head = Text(" · ").join(visible(part) for part in about if part)
+            head.stylize("bold")
+            said = Text("\n").join((head, visible(each["content"]), visible(each["id"])))
+            table.add_row(said, visible("\n".join(each["evidence"])))
+        parts.append(table)
+    if answer.get("errors"):
+        parts.append(visible("\n".join(["Not everything went well:", *answer["errors"]])))
+    return Group(*parts)
+
+
+def given_up(answer: Mapping[str, Any]) -> RenderableType:
+    """Episodes that consolidation gave up, or how many of them wait again."""
+    if "requeued" in answer:
+        return visible(f"{answer['requeued']} episodes wait to be consolidated again.")
+    if not answer["dead_letters"]:
+        return Text("No episode was given up.")
+    table = _table("when", "episode", "why")
+    for each in answer["dead_letters"]:
+        said = visible(f"{each['content']}\n{each['id']}")
+        table.add_row(_moment(each["created_at"]), said, visible(each["last_consolidation_error"]))
+    return table
+
+
 def _chain(facts: Sequence[Mapping[str, Any]]) -> Table:
     table = _table("when", "fact")
     for fact in facts:
@@ -186,4 +230,6 @@ VIEWS: Mapping[str, View] = {
     "memory_links": links,
     "memory_history": history,
     "memory_context": plain,
+    "memory_run_consolidation": consolidated,
+    "memory_dead_letters": given_up,
 }

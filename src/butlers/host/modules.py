@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from butlers.config import ModuleConfig
-from butlers.contract import Module
+from butlers.contract import Module, Spawner
 from butlers.db import Database
 from butlers.errors import ConfigurationFault, Fault, Unavailable
 
@@ -28,13 +28,17 @@ def in_order(available: Mapping[str, type[Module]], configured: Mapping[str, Mod
 
 
 async def start(
-    modules: list[type[Module]], configured: Mapping[str, ModuleConfig], database: Database, butler: str
+    modules: list[type[Module]],
+    configured: Mapping[str, ModuleConfig],
+    database: Database,
+    butler: str,
+    spawner: Spawner,
 ) -> list[Module]:
     """Started modules. One that fails stops the butler, unless its configuration calls it optional."""
     started: list[Module] = []
     try:
         for kind in modules:
-            if module := await _started(kind, configured[kind.name], database, butler, started):
+            if module := await _started(kind, configured[kind.name], database, butler, spawner, started):
                 started.append(module)
     except BaseException:
         await stop(started)
@@ -43,12 +47,17 @@ async def start(
 
 
 async def _started(
-    kind: type[Module], config: ModuleConfig, database: Database, butler: str, before: list[Module]
+    kind: type[Module],
+    config: ModuleConfig,
+    database: Database,
+    butler: str,
+    spawner: Spawner,
+    before: list[Module],
 ) -> Module | None:
     module = kind()
     try:
         _needs_met(kind, before)
-        await module.on_startup(config, database, butler)
+        await module.on_startup(config, database, butler, spawner)
     except Exception as error:
         await _stopped(module)
         if not config.optional:

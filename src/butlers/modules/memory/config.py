@@ -127,6 +127,25 @@ class ConsolidationConfig(Table):
     max_attempts: int = Field(
         5, ge=1, le=20, description="Failed attempts after which an episode is set aside as a dead letter."
     )
+    max_prompt_tokens: int = Field(
+        24_000,
+        ge=4_000,
+        le=1_000_000,
+        description="Tokens one session is sent at most; what does not fit waits for the next. Lower it for a "
+        "small context window.",
+    )
+    daily_token_limit: int = Field(
+        1_000_000,
+        ge=0,
+        description="Tokens consolidation may take of a tenant in 24 hours, sent and answered. 0 sets no limit.",
+    )
+    lease_seconds: float = Field(
+        120.0,
+        ge=1,
+        le=3600,
+        description="How long the episodes of a worker that died stay out of reach of the others. A worker that "
+        "lives renews it.",
+    )
 
 
 class ScheduleConfig(Table):

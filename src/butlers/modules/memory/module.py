@@ -1,19 +1,21 @@
 """Plugs memory into a butler."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
 from butlers.caller import Caller
 from butlers.config import ModuleConfig, environment
-from butlers.contract import Check, Job, JobResult, Tool
+from butlers.contract import Check, Job, JobResult, Spawner, Tool
 from butlers.db import Database
 from butlers.errors import Unavailable
 from butlers.migrate import Branch
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.migrations import MEMORY
-from butlers.modules.memory.operations import upkeep
+from butlers.modules.memory.operations import consolidation, upkeep
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS
 
@@ -36,14 +38,19 @@ class MemoryModule:
             raise Unavailable("memory is not running")
         return self._memory
 
-    async def on_startup(self, config: ModuleConfig, database: Database, butler: str) -> None:
-        """Take configuration and database; the embedding model waits until it is needed."""
+    async def on_startup(self, config: ModuleConfig, database: Database, butler: str, spawner: Spawner) -> None:
+        """Take configuration, database and what starts sessions; the embedding model waits until it is needed."""
         if not isinstance(config, MemoryModuleConfig):
             raise TypeError(type(config).__name__)
-        self._memory = Memory(database, get_embedding_engine(environment().home), config, butler)
+        self._memory = Memory(database, get_embedding_engine(environment().home), config, butler, spawner)
 
     async def on_shutdown(self) -> None:
-        """Let go of database and model."""
+        """End what goes on in the background, and let go of database and model."""
+        if self._memory is not None:
+            running = list(self._memory.background)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
         self._memory = None
 
     def tools(self) -> Sequence[Tool]:
@@ -54,7 +61,16 @@ class MemoryModule:
     def jobs(self) -> Sequence[Job]:
         """The jobs of the configured schedule."""
         schedule = self.state.config.schedule
-        return (Job("index_upkeep", schedule.index_upkeep, self._keep_indexes),)
+        return (
+            Job("consolidate", schedule.consolidate, self._consolidate),
+            Job("index_upkeep", schedule.index_upkeep, self._keep_indexes),
+        )
+
+    async def _consolidate(self, caller: Caller) -> JobResult:
+        """Every tenant's episodes; the record of the job has the counts and nobody's words."""
+        worker = replace(caller, actor=consolidation.ACTOR)
+        done = await consolidation.run(self.state, worker, everywhere=True)
+        return {name: value for name, value in done.items() if name not in {"learned", "errors"}}
 
     async def _keep_indexes(self, caller: Caller) -> JobResult:
         return await upkeep.keep_indexes(self.state, caller)
@@ -67,20 +83,30 @@ class MemoryModule:
         oldest = row["oldest_pending"]
         return {
             "episodes_pending": row["pending"],
+            "episodes_failed": row["failed"],
             "episodes_dead_letter": row["dead_letter"],
             "backlog_age_seconds": (datetime.now(UTC) - oldest).total_seconds() if oldest else 0.0,
         }
 
     async def checks(self) -> Sequence[Check]:
         """What `butlers doctor` says of the memory."""
+        return [await self._model(), await self._backlog()]
+
+    async def _model(self) -> Check:
+        version = self.state.embedder.version
+        try:
+            await self.state.embedder.embed("Is the model there?")
+        except Unavailable as fault:
+            return Check("model", "fail", fault.message, fault.advice)
+        return Check("model", "ok", f"{version.model} {version.version}, {version.dimensions} dimensions")
+
+    async def _backlog(self) -> Check:
         backlog = await self.gauges()
-        waiting, given_up = int(backlog["episodes_pending"]), int(backlog["episodes_dead_letter"])
-        hours = backlog["backlog_age_seconds"] / 3600
-        return [
-            Check(
-                "backlog",
-                "warn" if given_up else "ok",
-                f"{waiting} episodes wait, the oldest for {hours:.1f} h; {given_up} were given up",
-                "Look at the errors of the given-up episodes, then retry them." if given_up else "",
-            )
-        ]
+        waiting = int(backlog["episodes_pending"] + backlog["episodes_failed"])
+        given_up, hours = int(backlog["episodes_dead_letter"]), backlog["backlog_age_seconds"] / 3600
+        return Check(
+            "backlog",
+            "warn" if given_up else "ok",
+            f"{waiting} episodes wait, the oldest for {hours:.1f} h; {given_up} were given up",
+            "`butlers memory dead-letters DIR` shows why; with --retry they are tried again." if given_up else "",
+        )

@@ -1,14 +1,17 @@
 """What every memory operation works with."""
 
+import asyncio
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from uuid import UUID
 
 from butlers.caller import Caller
+from butlers.contract import Spawner
 from butlers.db import SEARCH_SECONDS, Connection, Database
 from butlers.errors import Forbidden
 from butlers.modules.memory.config import MemoryModuleConfig
@@ -51,9 +54,12 @@ class Memory:
     embedder: Embedder
     config: MemoryModuleConfig
     butler: str
+    spawner: Spawner | None
     sizes: Kept[int] = field(default_factory=lambda: Kept(_SURVEY_SECONDS))
     words: Kept[dict[str, float]] = field(default_factory=lambda: Kept(60 * _SURVEY_SECONDS))
-    _known_to: set[str] = field(default_factory=set)
+    background: set["asyncio.Task[Any]"] = field(default_factory=set)
+    """Work that goes on after the call that began it was answered."""
+    _known_to: set[tuple[str, UUID]] = field(default_factory=set)
 
     @asynccontextmanager
     async def transaction(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
@@ -71,8 +77,8 @@ class Memory:
     async def writing(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
         """One transaction in which rows may name the embedder's version."""
         async with self.database.transaction(caller, seconds=seconds) as tx:
-            if caller.tenant not in self._known_to:
-                made_by = self.embedder.version
+            made_by = self.embedder.version
+            if (caller.tenant, made_by.id) not in self._known_to:
                 await versions.know(
                     tx,
                     caller,
@@ -83,7 +89,7 @@ class Memory:
                 )
             yield tx
         # Only now: before the commit the row may still be taken back.
-        self._known_to.add(caller.tenant)
+        self._known_to.add((caller.tenant, made_by.id))
 
     def warn(self, what: str) -> None:
         """Tell whoever runs the butler."""

@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_008",
+    head="mem_009",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
@@ -18,7 +18,9 @@ MEMORY = Branch(
         "table memory_events": "select, insert",
         "table rule_applications": "select, insert",
         "table embedding_versions": "select, insert",
+        "table consolidation_runs": "select, insert, update, delete",
         "function memory_backlog()": "execute",
+        "function consolidation_groups(bigint)": "execute",
         "function effective_confidence(double precision, double precision, timestamptz, timestamptz)": "execute",
         "function any_word(text)": "execute",
         "function prefixed(text, text[])": "execute",

@@ -12,7 +12,7 @@ from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.feedback import refusal
 from butlers.modules.memory.operations.once import Answer, Request, once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import episodes, events, facts, links, memories, rules, stats
+from butlers.modules.memory.store import consolidation, episodes, events, facts, links, memories, rules, stats
 from butlers.modules.memory.store.events import Event
 
 MOST_HISTORY = 200
@@ -68,11 +68,17 @@ async def statistics(memory: Memory, caller: Caller, scope: str | None) -> Answe
         of_episodes = dict(await stats.episodes(tx, caller, butlers))
         of_facts = dict(await stats.facts(tx, caller, scopes))
         of_rules = dict(await stats.rules(tx, caller, scopes))
+        spent, latest = await consolidation.spent(tx, caller), await consolidation.latest(tx, caller)
     return {
         "scopes": list(scopes) if scopes else ["*"],
         "episodes": of_episodes,
         "facts": _with_distribution(of_facts),
         "rules": _with_effectiveness(of_rules),
+        "consolidation": {
+            "tokens_last_day": spent,
+            "daily_token_limit": memory.config.consolidation.daily_token_limit,
+            "last_run": latest,
+        },
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import short_text
+from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import idempotency
 
 LONGEST_KEY = 200
@@ -29,6 +30,25 @@ class Request:
         """A hash of the arguments, which may be private."""
         told = json.dumps([self.tool, self.arguments], sort_keys=True, default=str)
         return hashlib.sha256(told.encode()).digest()
+
+
+async def once_in_parts(
+    memory: Memory, caller: Caller, request: Request, work: Callable[[], Awaitable[Answer]]
+) -> Answer:
+    """The same for work of several transactions, which must bear being done twice when two come at the same time."""
+    if not request.key:
+        return await work()
+    key = short_text("idempotency_key", request.key, LONGEST_KEY)
+    async with memory.transaction(caller) as tx:
+        earlier = await idempotency.known_answer(tx, caller, key, request.tool, request.fingerprint)
+    if earlier is not None:
+        known: Answer = earlier
+        return known
+    answer = await work()
+    async with memory.transaction(caller) as tx:
+        if await idempotency.earlier_answer(tx, caller, key, request.tool, request.fingerprint) is None:
+            await idempotency.keep_answer(tx, caller, key, answer)
+    return answer
 
 
 async def once(tx: Connection, caller: Caller, request: Request, work: Callable[[], Awaitable[Answer]]) -> Answer:

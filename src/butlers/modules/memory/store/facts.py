@@ -1,6 +1,6 @@
 """What is known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,9 +44,59 @@ class Confirmed:
     last_confirmed_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A live fact that is to say something else."""
+
+    id: UUID
+    scope: str
+    subject: str
+    predicate: str
+    entity_id: UUID | None
+    permanence: Permanence
+    importance: float
+    tags: tuple[str, ...]
+
+
 async def lock_key(tx: Connection, caller: Caller, key: str) -> None:
     """Wait until no other writer has this key."""
     await _sql.lock_key(tx, tenant_id=caller.tenant, key=key)
+
+
+async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None:
+    """Wait until no other writer has any of these keys; in one order for all, so that no two wait in a circle."""
+    await _sql.lock_keys(tx, tenant_id=caller.tenant, keys=sorted(set(keys)))
+
+
+async def targets(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> dict[UUID, Target]:
+    """Those of these facts that are live and in scope."""
+    rows = _sql.targets(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
+    return {
+        row["id"]: Target(
+            row["id"],
+            row["scope"],
+            row["subject"],
+            row["predicate"],
+            row["entity_id"],
+            Permanence(row["permanence"]),
+            row["importance"],
+            tuple(row["tags"]),
+        )
+        async for row in rows
+    }
+
+
+async def saying(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str]) -> UUID | None:
+    """A live fact in scope that says this already, however important it is held."""
+    found: UUID | None = await _sql.saying(
+        tx,
+        tenant_id=caller.tenant,
+        scopes=list(scopes),
+        subject=fact.subject,
+        predicate=fact.predicate,
+        content=fact.content,
+    )
+    return found
 
 
 async def live_under_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:

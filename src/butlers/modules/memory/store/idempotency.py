@@ -15,7 +15,14 @@ async def earlier_answer(tx: Connection, caller: Caller, key: str, tool: str, ar
     claimed = await _sql.claim(tx, tenant_id=caller.tenant, key=key, tool=tool, arguments_hash=arguments_hash)
     if claimed is not None:
         return None
+    return await known_answer(tx, caller, key, tool, arguments_hash)
+
+
+async def known_answer(tx: Connection, caller: Caller, key: str, tool: str, arguments_hash: bytes) -> Any | None:
+    """What a call with this key answered; None when there was none."""
     first = await _sql.answer_of(tx, tenant_id=caller.tenant, key=key)
+    if first is None:
+        return None
     if first["tool"] != tool or first["arguments_hash"] != arguments_hash:
         raise KeyUsedOtherwise(key)
     return first["answer"]

@@ -1,5 +1,7 @@
 """What works."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -41,6 +43,35 @@ async def insert(
         metadata=rule.metadata,
     )
     return rule_id
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a live rule says, and what it said before it became a warning."""
+
+    id: UUID
+    content: str
+    original: str | None
+
+
+async def nearest(tx: Connection, caller: Caller, embedded: Embedded, scopes: Sequence[str], most: int) -> list[Said]:
+    """The live rules in scope that are nearest to a vector."""
+    rows = _sql.nearest(
+        tx,
+        tenant_id=caller.tenant,
+        version=embedded.version_id,
+        embedding=embedded.vector,
+        scopes=list(scopes),
+        most=most,
+    )
+    return [Said(row["id"], row["content"], row["original"]) async for row in rows]
+
+
+async def live_among(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> set[UUID]:
+    """Those of these rules that are live and in scope."""
+    return {
+        row["id"] async for row in _sql.live_among(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
+    }
 
 
 async def track_record(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]] | None:

@@ -1,7 +1,7 @@
 """The face: what an agent sees of memory. Each tool is wording and one call."""
 
 from butlers.contract import Tool
-from butlers.modules.memory.tools import context, entities, feedback, management, reading, writing
+from butlers.modules.memory.tools import consolidation, context, entities, feedback, management, reading, writing
 
 TOOLS: tuple[Tool, ...] = (
     *writing.TOOLS,
@@ -9,5 +9,6 @@ TOOLS: tuple[Tool, ...] = (
     *feedback.TOOLS,
     *management.TOOLS,
     *context.TOOLS,
+    *consolidation.TOOLS,
     *entities.TOOLS,
 )

@@ -42,6 +42,7 @@ class Stats(TypedDict):
     episodes: dict[str, Any]
     facts: dict[str, Any]
     rules: dict[str, Any]
+    consolidation: dict[str, Any]
 
 
 class History(TypedDict):

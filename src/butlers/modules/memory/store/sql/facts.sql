@@ -2,6 +2,34 @@
 -- Lets one writer at a time have a key. The next statement sees what the one before it wrote.
 select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || :key, 3));
 
+-- name: lock_keys(tenant_id, keys)!
+-- The same for several keys, in the order they come.
+select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || k.key, 3))
+  from unnest(:keys::text[]) with ordinality as k (key, place)
+ order by k.place;
+
+-- name: targets(tenant_id, ids, scopes)
+-- The live facts among these ids.
+select id, scope, subject, predicate, entity_id, permanence, importance, tags
+  from facts
+ where tenant_id = :tenant_id
+   and id = any (:ids)
+   and scope = any (:scopes)
+   and validity = 'active';
+
+-- name: saying(tenant_id, scopes, subject, predicate, content)$
+-- A live fact that says the same about the same.
+select id
+  from facts
+ where tenant_id = :tenant_id
+   and subject = :subject
+   and predicate = :predicate
+   and scope = any (:scopes)
+   and validity = 'active'
+   and content = :content
+ order by created_at, id
+ limit 1;
+
 -- name: live_by_subject(tenant_id, scope, subject, predicate)^
 -- The live fact under a subject's key.
 select id, content, permanence, importance, tags, metadata

@@ -39,6 +39,26 @@ update rules
    and coalesce((metadata -> 'forgotten')::boolean, false)
 returning id;
 
+-- name: nearest(tenant_id, version, embedding, scopes, most)
+-- The live rules nearest to a vector.
+select id, content, metadata ->> 'original_content' as original
+  from rules
+ where tenant_id = :tenant_id
+   and embedding_version_id = :version
+   and scope = any (:scopes)
+   and not coalesce((metadata -> 'forgotten')::boolean, false)
+ order by embedding <=> :embedding, id
+ limit :most;
+
+-- name: live_among(tenant_id, ids, scopes)
+-- The live rules among these ids.
+select id
+  from rules
+ where tenant_id = :tenant_id
+   and id = any (:ids)
+   and scope = any (:scopes)
+   and not coalesce((metadata -> 'forgotten')::boolean, false);
+
 -- name: track_record(tenant_id, id)^
 -- What is known of a rule's use, held until the mark is written: a hundred marks at once count a hundred.
 select maturity, applied_count, success_count, harmful_count, effectiveness_score, metadata, now() - created_at as age

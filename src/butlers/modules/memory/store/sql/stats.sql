@@ -8,7 +8,7 @@ select count(*) as total,
        count(*) filter (where expires_at <= now()) as expired,
        count(*) filter (where expires_at <= now() and consolidation_status <> 'consolidated') as expired_unread,
        extract(epoch from now() - min(created_at) filter (
-           where consolidation_status = 'pending' and (expires_at is null or expires_at > now())
+           where consolidation_status in ('pending', 'failed') and (expires_at is null or expires_at > now())
        ))::double precision / 3600 as backlog_age_hours
   from episodes
  where tenant_id = :tenant_id

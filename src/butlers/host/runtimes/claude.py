@@ -1,0 +1,74 @@
+"""The Claude Code CLI as a runtime: one `claude -p` for each session, with the butler's tools and no others."""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from butlers.contract import Usage
+from butlers.errors import SessionFailed
+from butlers.host.runtimes import process
+from butlers.host.runtimes.runtime import SERVER_NAME, Outcome, Task
+
+_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class ClaudeRuntime:
+    """Runs the CLI in an empty folder: a session is given what it should know, and finds nothing else."""
+
+    name = "claude"
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+
+    def check(self) -> None:
+        """Return when the CLI is there."""
+        process.installed(self._command[0])
+
+    async def run(self, task: Task) -> Outcome:
+        """Run the CLI to its end."""
+        with tempfile.TemporaryDirectory(prefix="butlers-session-") as folder:
+            command = [*self._command, *_arguments(task, Path(folder))]
+            # The prompt goes in by stdin: arguments are short, and other users of the machine can read them.
+            ran = await process.run(command, task.prompt, seconds=task.seconds, cwd=Path(folder))
+        return _outcome(ran, self._command[0])
+
+
+def _arguments(task: Task, folder: Path) -> list[str]:
+    arguments = [
+        "-p", "--output-format", "json", "--session-id", str(task.session_id), "--no-session-persistence",
+        "--setting-sources", "", "--tools", "", "--strict-mcp-config",
+    ]  # fmt: skip
+    if task.system_prompt:
+        (folder / "system.md").write_text(task.system_prompt, encoding="utf-8")
+        arguments += ["--append-system-prompt-file", str(folder / "system.md")]
+    if task.mcp is not None:
+        (folder / "mcp.json").write_text(json.dumps(task.mcp.configuration()), encoding="utf-8")
+        arguments += ["--mcp-config", str(folder / "mcp.json"), "--allowedTools", f"mcp__{SERVER_NAME}__*"]
+    return arguments
+
+
+def _outcome(ran: process.Ran, program: str) -> Outcome:
+    """What the CLI's JSON says; it tells of a failure there and by its exit code."""
+    try:
+        said = json.loads(ran.stdout)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict) or not isinstance(said.get("result"), str):
+        process.ended_well(ran, program)
+        raise SessionFailed(f"{program} answered something else than the JSON of a result")
+    if said.get("is_error") or ran.code:
+        raise SessionFailed(f"{program} says: {said['result'][:300]}")
+    session_id = said.get("session_id")
+    return Outcome(said["result"], session_id if isinstance(session_id, str) else None, _usage(said.get("usage")))
+
+
+def _usage(said: Any) -> Usage | None:
+    if not isinstance(said, Mapping):
+        return None
+    return Usage(sum(_count(said.get(name)) for name in _INPUTS), _count(said.get("output_tokens")))
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,39 @@
+"""Any program as a runtime: the prompt on its stdin, its stdout the answer."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from butlers.host.runtimes import process
+from butlers.host.runtimes.runtime import Outcome, Task
+
+
+class CommandRuntime:
+    """Runs the configured program once for each session, in the butler's folder.
+
+    Of the system prompt it is told in front of the prompt; where it reaches the butler's tools stands in a file that
+    the variable BUTLERS_MCP_CONFIG names, and BUTLERS_SESSION_ID is the session's id.
+    """
+
+    name = "command"
+
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
+        self._command = command
+        self._folder = folder
+
+    def check(self) -> None:
+        """Return when the program is there."""
+        process.installed(self._command[0])
+
+    async def run(self, task: Task) -> Outcome:
+        """Run the program to its end."""
+        told = f"{task.system_prompt}\n\n{task.prompt}" if task.system_prompt else task.prompt
+        with tempfile.TemporaryDirectory(prefix="butlers-session-") as folder:
+            variables = {"BUTLERS_SESSION_ID": str(task.session_id)}
+            if task.mcp is not None:
+                config = Path(folder) / "mcp.json"
+                config.write_text(json.dumps(task.mcp.configuration()), encoding="utf-8")
+                variables["BUTLERS_MCP_CONFIG"] = str(config)
+            ran = await process.run(self._command, told, seconds=task.seconds, cwd=self._folder, variables=variables)
+        return Outcome(process.ended_well(ran, self._command[0]))

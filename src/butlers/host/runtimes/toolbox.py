@@ -1,0 +1,83 @@
+"""The butler's tools in the hands of a model that only talks: it says which to call, and reads what they answer."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from butlers.host.runtimes.runtime import McpAccess
+
+Message = dict[str, Any]
+
+
+class Tools(Protocol):
+    """The tools a session may call."""
+
+    @property
+    def offered(self) -> Sequence[Message]:
+        """What the model is told of them."""
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What the tool of that name answers, or why it refuses."""
+
+
+class _None:
+    """A session without tools."""
+
+    offered: Sequence[Message] = ()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        del arguments
+        return f"not_found: there is no tool {name}."
+
+
+class _Mcp:
+    """The butler's own tools, over MCP."""
+
+    def __init__(self, client: Any, listed: Sequence[Any]) -> None:
+        self._client = client
+        self.offered: Sequence[Message] = [_function(tool) for tool in listed]
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        answer = await self._client.call_tool(name, dict(arguments), raise_on_error=False)
+        return "\n".join(block.text for block in answer.content if hasattr(block, "text"))
+
+
+def _function(tool: Any) -> Message:
+    described = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+    return {"type": "function", "function": described}
+
+
+@contextlib.asynccontextmanager
+async def opened(mcp: McpAccess | None) -> AsyncIterator[Tools]:
+    """The tools of that server, for as long as the block lasts; none without one."""
+    if mcp is None:
+        yield _None()
+        return
+    from fastmcp import Client
+    from fastmcp.client.transports import StreamableHttpTransport
+
+    async with Client(StreamableHttpTransport(mcp.url, headers=dict(mcp.headers))) as client:
+        yield _Mcp(client, await client.list_tools())
+
+
+async def carried_out(tools: Tools, call: Any) -> Message:
+    """A tool call's answer as the model reads it; a call that makes no sense is answered, not raised."""
+    asked = call if isinstance(call, dict) else {}
+    name, arguments = _parts(asked.get("function"))
+    if name is None or arguments is None:
+        said = "invalid_input: send a tool's name and its arguments as a JSON object."
+    else:
+        said = await tools.call(name, arguments)
+    return {"role": "tool", "tool_call_id": str(asked.get("id", "")), "content": said}
+
+
+def _parts(function: Any) -> tuple[str | None, dict[str, Any] | None]:
+    if not isinstance(function, dict):
+        return None, None
+    name, given = function.get("name"), function.get("arguments")
+    try:
+        arguments = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
+    except (ValueError, RecursionError):
+        arguments = None
+    return (name if isinstance(name, str) else None), (arguments if isinstance(arguments, dict) else None)

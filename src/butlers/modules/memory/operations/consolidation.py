@@ -1,0 +1,402 @@
+"""Episodes become knowledge: claimed under a lease, thought about without a connection, applied exactly once."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from typing import Any
+from uuid import UUID, uuid4
+
+from butlers.caller import Caller
+from butlers.contract import Answered, Spawner
+from butlers.db import fault_of
+from butlers.errors import Fault, Overloaded, SessionFailed, Unavailable
+from butlers.modules.memory.domain import distillation, prompting
+from butlers.modules.memory.domain.model import GLOBAL, MemoryType
+from butlers.modules.memory.domain.prompting import Observation, Prompt
+from butlers.modules.memory.operations import distilling
+from butlers.modules.memory.operations.distilling import LeaseLost, NothingApplied
+from butlers.modules.memory.operations.once import Answer, Request, once
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.store import consolidation, events
+from butlers.modules.memory.store.consolidation import Batch, Group, RunRecord
+from butlers.modules.memory.store.events import Event
+
+log = logging.getLogger("butlers.memory")
+TRIGGER_SOURCE = "schedule:consolidation"
+ACTOR = "consolidation"
+MOST_FACTS, MOST_RULES = 100, 50
+MOST_GROUPS = 1_000
+MOST_LISTED = 100
+_ERROR_CHARACTERS = 500
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run has done so far."""
+
+    groups: int = 0
+    waiting: int = 0
+    batches: int = 0
+    failed: int = 0
+    record: RunRecord = field(default_factory=RunRecord)
+    learned: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    stopped: Fault | None = None
+
+    def add(self, record: RunRecord, learned: Sequence[dict[str, Any]]) -> None:
+        """Count one more batch."""
+        self.batches += 1
+        self.failed += record.status == "failed"
+        for name in ("episodes", "facts_created", "facts_updated", "rules_created", "confirmed"):
+            setattr(self.record, name, getattr(self.record, name) + getattr(record, name))
+        self.record.input_tokens += record.input_tokens
+        self.record.output_tokens += record.output_tokens
+        self.record.tokens_estimated |= record.tokens_estimated
+        self.record.errors += record.errors
+        self.record.parse_errors += record.parse_errors
+        if record.error:
+            self.notes.append(record.error)
+        self.learned += learned
+
+    def answer(self) -> Answer:
+        """The counts, and what was learned."""
+        counted = self.record
+        return {
+            "dry_run": False,
+            "status": "finished",
+            "groups": self.groups,
+            "batches": self.batches,
+            "failed_batches": self.failed,
+            "episodes": counted.episodes,
+            "facts_created": counted.facts_created,
+            "facts_updated": counted.facts_updated,
+            "rules_created": counted.rules_created,
+            "confirmed": counted.confirmed,
+            "tokens": {
+                "input": counted.input_tokens,
+                "output": counted.output_tokens,
+                "estimated": counted.tokens_estimated,
+            },
+            "learned": self.learned[:MOST_LISTED],
+            "errors": [*self.notes, *counted.errors, *counted.parse_errors][:MOST_LISTED],
+        }
+
+
+Tell = Callable[[Report], None]
+
+
+@cache
+def instructions() -> str:
+    """What the model is told to do."""
+    return (resources.files("butlers.modules.memory") / "prompts" / "consolidate.md").read_text(encoding="utf-8")
+
+
+async def waiting(memory: Memory, caller: Caller, *, everywhere: bool = False) -> list[Group]:
+    """Who has episodes that wait: in the caller's tenant, or in all of them."""
+    if everywhere:
+        return await consolidation.groups_everywhere(memory.database, MOST_GROUPS)
+    async with memory.transaction(caller) as tx:
+        return await consolidation.groups(tx, caller, MOST_GROUPS)
+
+
+async def preview(memory: Memory, caller: Caller, *, everywhere: bool = False) -> list[dict[str, Any]]:
+    """What would be sent, group by group; nothing is taken and nothing changes."""
+    shown = []
+    for group in await waiting(memory, caller, everywhere=everywhere):
+        inside = _inside(caller, group)
+        async with memory.transaction(inside) as tx:
+            episodes = await consolidation.waiting(tx, inside, group.butler, memory.config.consolidation.batch_size)
+        if episodes:
+            prompt = await _prompt(memory, inside, group.butler, episodes)
+            shown.append(
+                {
+                    "tenant": group.tenant,
+                    "butler": group.butler,
+                    "waiting": group.waiting,
+                    "episodes": prompt.taken,
+                    "tokens": prompt.tokens,
+                    "prompt": prompt.text,
+                }
+            )
+    return shown
+
+
+async def counted(memory: Memory, caller: Caller, *, everywhere: bool = False) -> Answer:
+    """A dry run: how much waits, in how many groups."""
+    groups = await waiting(memory, caller, everywhere=everywhere)
+    return {"dry_run": True, "status": "finished", "groups": len(groups), "waiting": sum(g.waiting for g in groups)}
+
+
+async def run(memory: Memory, caller: Caller, *, everywhere: bool = False, tell: Tell = lambda _: None) -> Answer:
+    """Consolidate everything that waits, group by group; without a runtime, count it.
+
+    A group that fails leaves the others alone. A runtime that can't be reached at all ends the run: raises
+    `Unavailable`, and what waits goes on waiting.
+    """
+    if memory.spawner is None:
+        return await counted(memory, caller, everywhere=everywhere)
+    groups = await waiting(memory, caller, everywhere=everywhere)
+    report = Report(groups=len(groups), waiting=sum(group.waiting for group in groups))
+    tell(report)
+    if groups:
+        memory.spawner.check()
+    for group in groups:
+        await _worked_off(memory, memory.spawner, _inside(caller, group), group.butler, report, tell)
+        if report.stopped is not None:
+            raise report.stopped
+    return report.answer()
+
+
+async def begun(memory: Memory, caller: Caller, *, seconds: float) -> Answer:
+    """A run that need not end with the call that began it: its result, or after so many seconds that it goes on.
+
+    Where sessions can't be started nothing is taken: what waits is counted, and the answer says what is missing.
+    """
+    try:
+        if memory.spawner is not None:
+            memory.spawner.check()
+    except Unavailable as fault:
+        return {**await counted(memory, caller), "reason": str(fault)}
+    running = asyncio.create_task(run(memory, caller))
+    memory.background.add(running)
+    running.add_done_callback(memory.background.discard)
+    await asyncio.wait({running}, timeout=seconds)
+    if running.done():
+        return running.result()
+    running.add_done_callback(_told)
+    return {"dry_run": False, "status": "running"}
+
+
+def _told(running: "asyncio.Task[Answer]") -> None:
+    """Whoever asked is gone: a run that ended badly is told in the log."""
+    if not running.cancelled() and (error := running.exception()):
+        log.warning("consolidation ended early", exc_info=error)
+
+
+def _inside(caller: Caller, group: Group) -> Caller:
+    """Whoever runs it, inside the group's tenant."""
+    return replace(caller, tenant=group.tenant) if group.tenant != caller.tenant else caller
+
+
+async def _worked_off(
+    memory: Memory, spawner: Spawner, caller: Caller, butler: str, report: Report, tell: Tell
+) -> None:
+    """Batch after batch of one group, until none is left or one fails."""
+    while True:
+        if await _spent_too_much(memory, caller):
+            report.notes.append("the daily token limit is reached; the rest waits")
+            return
+        try:
+            batch = await _claimed(memory, caller, butler)
+        except Overloaded as fault:
+            report.notes.append(fault.message)
+            return
+        if batch is None:
+            return
+        record, learned = RunRecord(), list[dict[str, Any]]()
+        try:
+            learned = await _finished(memory, spawner, caller, batch, record)
+        except Unavailable as fault:
+            report.stopped = fault
+        report.add(record, learned)
+        tell(report)
+        if record.status != "succeeded" or report.stopped:
+            return
+
+
+async def _spent_too_much(memory: Memory, caller: Caller) -> bool:
+    limit = memory.config.consolidation.daily_token_limit
+    if not limit:
+        return False
+    async with memory.transaction(caller) as tx:
+        return await consolidation.spent(tx, caller) >= limit
+
+
+async def _claimed(memory: Memory, caller: Caller, butler: str) -> Batch | None:
+    """The next batch of a group under a lease of our own, or None when there is none or another worker has one."""
+    config = memory.config.consolidation
+    batch = Batch(uuid4(), uuid4(), butler, ())
+    async with memory.transaction(caller) as tx:
+        if not await consolidation.is_free(tx, caller, butler):
+            return None
+        # After each failure half as many: an episode that no model can take drags fewer others along.
+        failures = await consolidation.attempts(tx, caller, butler)
+        most = max(1, config.batch_size >> failures)
+        episodes = await consolidation.claim(tx, caller, batch, lease_seconds=config.lease_seconds, most=most)
+        if not episodes:
+            return None
+        await consolidation.begin(tx, caller, batch, len(episodes))
+    return replace(batch, episodes=episodes)
+
+
+async def _finished(
+    memory: Memory, spawner: Spawner, caller: Caller, batch: Batch, record: RunRecord
+) -> list[dict[str, Any]]:
+    """What was learned from a batch. However it ends, the record says so and the lease is gone."""
+    worker = replace(caller, request_id=str(batch.run_id))
+    try:
+        async with _kept(memory, worker, batch) as lost:
+            return await _learned(memory, spawner, worker, batch, record, lost)
+    except asyncio.CancelledError:
+        await asyncio.shield(_given_back(memory, worker, batch, record, "it was cancelled"))
+        raise
+    except LeaseLost as fault:
+        record.status, record.error = "lost", fault.message
+    except SessionFailed as fault:
+        await _failed(memory, worker, batch, record, fault.message)
+    except Unavailable as fault:
+        # Nothing is wrong with the episodes: this attempt does not count.
+        await _given_back(memory, worker, batch, record, fault.message)
+        raise
+    except Exception as error:  # one group, whatever happens to it, must not keep the others waiting
+        known = fault_of(error)
+        if known is None:
+            log.exception("consolidation failed", extra={"run": str(batch.run_id)})
+        await _failed(memory, worker, batch, record, known.message if known else type(error).__name__)
+    return []
+
+
+async def _learned(
+    memory: Memory, spawner: Spawner, caller: Caller, batch: Batch, record: RunRecord, lost: "asyncio.Future[None]"
+) -> list[dict[str, Any]]:
+    """Ask the model, read its answer, apply it."""
+    prompt = await _prompt(memory, caller, batch.butler, batch.episodes)
+    batch = await _reduced(memory, caller, batch, prompt.taken)
+    record.episodes = len(batch.episodes)
+    asked = spawner.spawn(caller, prompt.text, trigger_source=TRIGGER_SOURCE, internal=True)
+    answered = await _unless(lost, asked)
+    await _count(memory, prompt, answered, record)
+    result = await asyncio.to_thread(distillation.parse, answered.text)
+    record.parse_errors = list(result.parse_errors)
+    if not result.actions and not result.explicitly_empty:
+        raise NothingApplied(result.parse_errors)
+    lessons = await distilling.prepared(memory, caller, batch.butler, result)
+    return await distilling.apply(memory, caller, batch, lessons, record)
+
+
+async def _prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequence[Observation]) -> Prompt:
+    scopes, ids, version = [GLOBAL, butler], [each.id for each in episodes], memory.embedder.version.id
+    async with memory.transaction(caller) as tx:
+        facts = await consolidation.near_facts(tx, caller, ids, version, scopes, MOST_FACTS)
+        rules = await consolidation.near_rules(tx, caller, ids, version, scopes, MOST_RULES)
+    return await asyncio.to_thread(
+        prompting.assembled,
+        instructions(),
+        butler,
+        episodes,
+        facts,
+        rules,
+        most_tokens=memory.config.consolidation.max_prompt_tokens,
+        count=memory.embedder.count_tokens,
+    )
+
+
+async def _reduced(memory: Memory, caller: Caller, batch: Batch, taken: int) -> Batch:
+    """The batch without the episodes that found no room in the prompt; those wait again."""
+    if taken == len(batch.episodes):
+        return batch
+    async with memory.transaction(caller) as tx:
+        await consolidation.release(tx, caller, batch.token, batch.ids[taken:])
+    return replace(batch, episodes=batch.episodes[:taken])
+
+
+async def _count(memory: Memory, prompt: Prompt, answered: Answered, record: RunRecord) -> None:
+    """The tokens a session took, by the runtime's word or by our own count."""
+    record.session_id = answered.session_id
+    if answered.usage is not None:
+        record.input_tokens, record.output_tokens = answered.usage.input_tokens, answered.usage.output_tokens
+        return
+    said = answered.text[: distillation.LONGEST_OUTPUT]
+    record.input_tokens = prompt.tokens
+    record.output_tokens = await asyncio.to_thread(memory.embedder.count_tokens, said)
+    record.tokens_estimated = True
+
+
+@contextlib.asynccontextmanager
+async def _kept(memory: Memory, caller: Caller, batch: Batch) -> "AsyncIterator[asyncio.Future[None]]":
+    """While the block lasts the batch stays ours; what it gives is done when it turns out not to be."""
+    beating = asyncio.ensure_future(_beat(memory, caller, batch))
+    try:
+        yield beating
+    finally:
+        beating.cancel()
+
+
+async def _unless(lost: "asyncio.Future[None]", thinking: Awaitable[Answered]) -> Answered:
+    """The model's answer; there is no use in waiting for it once the batch is somebody else's."""
+    session = asyncio.ensure_future(thinking)
+    try:
+        either: set[asyncio.Future[Any]] = {session, lost}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not session.done():
+            raise LeaseLost
+        return session.result()
+    finally:
+        if not session.done():
+            session.cancel()
+            await asyncio.wait({session})
+
+
+async def _beat(memory: Memory, caller: Caller, batch: Batch) -> None:
+    """Renew the lease at a third of its time; returns when there is nothing to renew any more."""
+    seconds = memory.config.consolidation.lease_seconds
+    while True:
+        await asyncio.sleep(seconds / 3)
+        try:
+            async with memory.transaction(caller) as tx:
+                if not await consolidation.extend(tx, caller, batch.token, seconds):
+                    return
+        except Fault as fault:
+            # The database may be back before the lease is over; whose it is shows when the work is written.
+            memory.warn(f"a lease could not be renewed: {fault.message}")
+
+
+async def _failed(memory: Memory, caller: Caller, batch: Batch, record: RunRecord, error: str) -> None:
+    """Count the attempt and keep the reason; the episodes wait for the next, or are set aside after the last."""
+    record.status, record.error = "failed", error[:_ERROR_CHARACTERS]
+    record.facts_created = record.facts_updated = record.rules_created = record.confirmed = 0
+    async with memory.transaction(caller) as tx:
+        tried = await consolidation.fail(
+            tx, caller, batch.token, record.error, memory.config.consolidation.max_attempts
+        )
+        kinds = {"failed": "episode_consolidation_failed", "dead_letter": "episode_dead_lettered"}
+        happened = (
+            Event(kinds[each.status], MemoryType.EPISODE, each.id, {"attempts": each.attempts}) for each in tried
+        )
+        await events.append(tx, caller, *happened)
+        await consolidation.end(tx, caller, batch.run_id, record)
+    record.episodes = 0
+
+
+async def _given_back(memory: Memory, caller: Caller, batch: Batch, record: RunRecord, reason: str) -> None:
+    """Let the episodes wait as if nobody had taken them."""
+    record.status, record.error = "released", reason[:_ERROR_CHARACTERS]
+    try:
+        async with memory.transaction(caller) as tx:
+            await consolidation.release(tx, caller, batch.token)
+            await consolidation.end(tx, caller, batch.run_id, record)
+    except Fault as fault:
+        memory.warn(f"a lease could not be given back and will run out: {fault.message}")
+    record.episodes = 0
+
+
+async def dead_letters(memory: Memory, caller: Caller, limit: int) -> list[dict[str, Any]]:
+    """Episodes that were set aside after their last attempt, with the reason."""
+    async with memory.transaction(caller) as tx:
+        return await consolidation.dead_letters(tx, caller, limit)
+
+
+async def retry(memory: Memory, caller: Caller, ids: Sequence[UUID] | None, request: Request) -> Answer:
+    """Let episodes that were set aside wait again: these, or all of them."""
+    async with memory.transaction(caller) as tx:
+
+        async def work() -> Answer:
+            again = await consolidation.requeue(tx, caller, ids, memory.config.episode_ttl_days)
+            await events.append(tx, caller, *(Event("episode_requeued", MemoryType.EPISODE, each) for each in again))
+            return {"requeued": len(again), "ids": [str(each) for each in again]}
+
+        return await once(tx, caller, request, work)

@@ -1,0 +1,328 @@
+"""What a model learned becomes knowledge: one transaction for a batch, a savepoint for each thing learned."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import WORK_SECONDS, Connection, fault_of
+from butlers.errors import Conflict, Fault, NotFound, Overloaded, TimedOut, Unavailable
+from butlers.modules.memory.domain.distillation import (
+    Confirmation,
+    ConsolidationResult,
+    FactFound,
+    FactUpdate,
+    RuleFound,
+)
+from butlers.modules.memory.domain.model import GLOBAL, MemoryType, NewFact, NewRule, Relation
+from butlers.modules.memory.domain.sayings import essence
+from butlers.modules.memory.operations.writing import put_fact
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.store import consolidation, events, facts, links, rules
+from butlers.modules.memory.store.consolidation import Batch, RunRecord
+from butlers.modules.memory.store.events import Event
+from butlers.modules.memory.store.facts import Target
+from butlers.modules.memory.store.links import Link
+from butlers.modules.memory.store.versions import Embedded
+
+log = logging.getLogger("butlers.memory")
+_NEIGHBOURS = 20
+_BY = {"by": "consolidation"}
+# Not about what was learned, and likely to be over soon: the whole batch is tried again.
+_PASSING = (Unavailable, Overloaded, TimedOut)
+
+
+class LeaseLost(Conflict):
+    """Another worker has the batch by now; what this one found out has no effect."""
+
+    def __init__(self) -> None:
+        super().__init__("another worker has taken the episodes over", hint="Nothing is lost: it finishes them.")
+
+
+class NothingApplied(Conflict):
+    """Not one thing of what was learned could be used."""
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(f"nothing of the answer could be used: {'; '.join(reasons[:3])}")
+        self.reasons = list(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """What is to be applied, with everything that takes long already done."""
+
+    facts: Sequence[tuple[FactFound, NewFact | Fault]]
+    updates: Sequence[tuple[FactUpdate, NewFact | Fault]]
+    rules: Sequence[tuple[RuleFound, NewRule | Fault]]
+    confirmations: Sequence[Confirmation]
+    vectors: Mapping[str, Embedded]
+
+
+@dataclass(slots=True)
+class Applying:
+    """One batch being applied: where, for whom, with what evidence, and what came of it so far."""
+
+    tx: Connection
+    caller: Caller
+    butler: str
+    alive: Sequence[UUID]
+    vectors: Mapping[str, Embedded]
+    record: RunRecord
+    learned: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def scopes(self) -> list[str]:
+        """Where this butler's knowledge is."""
+        return [GLOBAL, self.butler]
+
+    def evidence(self, named: Sequence[UUID]) -> list[UUID]:
+        """The episodes that something was learned from: those named that were in the batch, else all of them."""
+        return [each for each in named if each in self.alive] or list(self.alive)
+
+
+async def prepared(memory: Memory, caller: Caller, butler: str, result: ConsolidationResult) -> Lessons:
+    """Everything that was learned, in the words of this house and with its vectors, before a transaction is held."""
+    scopes = [GLOBAL, butler]
+    async with memory.transaction(caller) as tx:
+        targets = await facts.targets(tx, caller, [update.target_id for update in result.updated_facts], scopes)
+    found = [(each, _made(_new_fact, each, butler)) for each in result.new_facts]
+    updates = [(each, _made(_updated, each, targets.get(each.target_id))) for each in result.updated_facts]
+    wanted = [(each, _made(_new_rule, each, butler)) for each in result.new_rules]
+    texts = [made.searchable for _, made in (*found, *updates, *wanted) if not isinstance(made, Fault)]
+    version = memory.embedder.version.id
+    vectors = {
+        text: Embedded(vector, version)
+        for text, vector in zip(texts, await memory.embedder.embed_batch(texts), strict=True)
+    }
+    return Lessons(found, updates, wanted, result.confirmations, vectors)
+
+
+def _made(make: Callable[..., Any], *said: Any) -> Any:
+    """What was said as a memory, or why it can't be one."""
+    try:
+        return make(*said)
+    except Fault as fault:
+        return fault
+
+
+def _new_fact(found: FactFound, butler: str) -> NewFact:
+    return NewFact(
+        subject=found.subject,
+        predicate=found.predicate,
+        content=found.content,
+        importance=found.importance,
+        permanence=found.permanence,
+        scope=GLOBAL if found.is_global else butler,
+        tags=found.tags,
+    )
+
+
+def _updated(update: FactUpdate, target: Target | None) -> NewFact:
+    """The target with its new content: its key stays, whatever words the model found for it."""
+    if target is None:
+        raise NotFound(f"no live fact {update.target_id} is in reach")
+    return NewFact(
+        subject=target.subject,
+        predicate=target.predicate,
+        content=update.content,
+        importance=target.importance if update.importance is None else update.importance,
+        permanence=update.permanence or target.permanence,
+        scope=target.scope,
+        tags=target.tags if update.tags is None else update.tags,
+        entity_id=target.entity_id,
+    )
+
+
+def _new_rule(found: RuleFound, butler: str) -> NewRule:
+    return NewRule(
+        content=found.content,
+        scope=GLOBAL if found.is_global else butler,
+        tags=found.tags,
+        permanence=found.permanence,
+    )
+
+
+async def apply(
+    memory: Memory, caller: Caller, batch: Batch, lessons: Lessons, record: RunRecord
+) -> list[dict[str, Any]]:
+    """Make knowledge of a batch and mark its episodes, all of it or nothing; gives what was learned.
+
+    Raises `LeaseLost` when the batch is no longer this worker's, `NothingApplied` when nothing could be used.
+    """
+    async with memory.writing(caller, seconds=WORK_SECONDS) as tx:
+        held = await consolidation.hold(tx, caller, batch)
+        if not all(each.ours for each in held):
+            raise LeaseLost
+        alive = [each.id for each in held if not each.forgotten]
+        applying = Applying(tx, caller, batch.butler, alive, lessons.vectors, record)
+        await facts.lock_keys(tx, caller, _keys(lessons, batch.butler))
+        # Of episodes that were forgotten meanwhile nothing may be learned.
+        steps = _steps(applying, lessons) if alive else []
+        for name, step in steps:
+            await _isolated(applying, name, step)
+        if record.errors and not (applying.learned or record.confirmed):
+            raise NothingApplied(record.errors)
+        marked = await consolidation.mark(tx, caller, batch.token)
+        if not marked:
+            raise LeaseLost
+        consolidated = (Event("episode_consolidated", MemoryType.EPISODE, each) for each in marked)
+        await events.append(tx, caller, *consolidated)
+        record.episodes = len(marked)
+        await consolidation.end(tx, caller, batch.run_id, record)
+    return applying.learned
+
+
+def _keys(lessons: Lessons, butler: str) -> list[str]:
+    """Every key a batch may write, so that two batches at once can't each hold what the other needs."""
+    written = [fact.key for _, fact in (*lessons.facts, *lessons.updates) if not isinstance(fact, Fault)]
+    return [*written, *(f"rules of {scope}" for scope in (GLOBAL, butler) if lessons.rules)]
+
+
+Step = tuple[str, Callable[[], Awaitable[None]]]
+
+
+def _steps(applying: Applying, lessons: Lessons) -> list[Step]:
+    """Everything to be done, by the name of the place it has in the answer."""
+    return [
+        *((f"new_facts[{n}]", partial(_fact, applying, *each)) for n, each in enumerate(lessons.facts)),
+        *((f"updated_facts[{n}]", partial(_update, applying, *each)) for n, each in enumerate(lessons.updates)),
+        *((f"new_rules[{n}]", partial(_rule, applying, *each)) for n, each in enumerate(lessons.rules)),
+        *((f"confirmations[{n}]", partial(_confirm, applying, each)) for n, each in enumerate(lessons.confirmations)),
+    ]
+
+
+async def _isolated(applying: Applying, name: str, step: Callable[[], Awaitable[None]]) -> None:
+    """One thing learned: if it can't be applied, the others still are, and why is written down."""
+    try:
+        async with applying.tx.transaction():
+            await step()
+    except Exception as error:
+        fault = fault_of(error)
+        if isinstance(fault, _PASSING):
+            raise fault from error
+        if fault is None:
+            log.exception("an action of consolidation failed", extra={"action": name})
+        applying.record.errors.append(f"{name}: {fault.message if fault else type(error).__name__}")
+
+
+def _usable(made: Any) -> Any:
+    if isinstance(made, Fault):
+        raise made
+    return made
+
+
+async def _fact(applying: Applying, found: FactFound, made: NewFact | Fault) -> None:
+    fact: NewFact = _usable(made)
+    evidence = applying.evidence(found.evidence)
+    known = await facts.saying(applying.tx, applying.caller, fact, applying.scopes)
+    if known is not None:
+        await _confirmed(applying, MemoryType.FACT, known, evidence)
+        return
+    await _put(applying, fact, evidence)
+
+
+async def _update(applying: Applying, update: FactUpdate, made: NewFact | Fault) -> None:
+    fact: NewFact = _usable(made)
+    held = await facts.live_under_key(applying.tx, applying.caller, fact)
+    if held is None or held.id != update.target_id:
+        raise Conflict(f"the fact {update.target_id} was replaced meanwhile")
+    await _put(applying, fact, applying.evidence(update.evidence))
+
+
+async def _put(applying: Applying, fact: NewFact, evidence: Sequence[UUID]) -> None:
+    stored = await put_fact(
+        applying.tx,
+        applying.caller,
+        fact,
+        applying.vectors[fact.searchable],
+        source_butler=applying.butler,
+        source_episode_id=evidence[0],
+    )
+    fact_id = UUID(stored["id"])
+    if stored.get("confirmed_existing"):
+        applying.record.confirmed += 1
+        await _support(applying, MemoryType.FACT, fact_id, evidence)
+        return
+    replaced = stored.get("superseded_id")
+    if replaced:
+        applying.record.facts_updated += 1
+    else:
+        applying.record.facts_created += 1
+    await _derive(applying, MemoryType.FACT, fact_id, evidence)
+    applying.learned.append(
+        {
+            "memory_type": "fact",
+            "id": str(fact_id),
+            "subject": fact.subject,
+            "predicate": fact.predicate,
+            "content": fact.content,
+            "scope": fact.scope,
+            "evidence": [str(each) for each in evidence],
+            **({"superseded_id": replaced} if replaced else {}),
+        }
+    )
+
+
+async def _rule(applying: Applying, found: RuleFound, made: NewRule | Fault) -> None:
+    rule: NewRule = _usable(made)
+    tx, caller = applying.tx, applying.caller
+    evidence = applying.evidence(found.evidence)
+    vector = applying.vectors[rule.searchable]
+    said = essence(rule.content)
+    for near in await rules.nearest(tx, caller, vector, applying.scopes, _NEIGHBOURS):
+        if near.original is not None and essence(near.original) == said:
+            raise Conflict(f"the rule {near.id} said this until it did harm")
+        if essence(near.content) == said:
+            await _confirmed(applying, MemoryType.RULE, near.id, evidence)
+            return
+    rule_id = await rules.insert(
+        tx, caller, rule, vector, source_butler=applying.butler, source_episode_id=evidence[0]
+    )
+    await events.append(tx, caller, Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope, **_BY}))
+    await _derive(applying, MemoryType.RULE, rule_id, evidence)
+    applying.record.rules_created += 1
+    applying.learned.append(
+        {
+            "memory_type": "rule",
+            "id": str(rule_id),
+            "content": rule.content,
+            "scope": rule.scope,
+            "evidence": [str(each) for each in evidence],
+        }
+    )
+
+
+async def _confirm(applying: Applying, confirmation: Confirmation) -> None:
+    tx, caller, wanted = applying.tx, applying.caller, [confirmation.target_id]
+    named = [each for each in confirmation.evidence if each in applying.alive]
+    if await facts.targets(tx, caller, wanted, applying.scopes):
+        await _confirmed(applying, MemoryType.FACT, confirmation.target_id, named)
+    elif await rules.live_among(tx, caller, wanted, applying.scopes):
+        await _confirmed(applying, MemoryType.RULE, confirmation.target_id, named)
+    else:
+        raise NotFound(f"no live fact or rule {confirmation.target_id} is in reach")
+
+
+async def _confirmed(applying: Applying, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
+    renew = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
+    if await renew(applying.tx, applying.caller, memory_id) is None:
+        raise NotFound(f"the {memory_type} {memory_id} is not live any more")
+    confirmed = Event(f"{memory_type}_confirmed", memory_type, memory_id, _BY)
+    await events.append(applying.tx, applying.caller, confirmed)
+    await _support(applying, memory_type, memory_id, evidence)
+    applying.record.confirmed += 1
+
+
+async def _derive(applying: Applying, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
+    """Tie a new memory to the episodes it came from."""
+    made = [Link(memory_type, memory_id, MemoryType.EPISODE, each, Relation.DERIVED_FROM) for each in evidence]
+    await links.create_links(applying.tx, applying.caller, made)
+
+
+async def _support(applying: Applying, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
+    """Tie episodes to a memory they bear out."""
+    made = [Link(MemoryType.EPISODE, each, memory_type, memory_id, Relation.SUPPORTS) for each in evidence]
+    await links.create_links(applying.tx, applying.caller, made)

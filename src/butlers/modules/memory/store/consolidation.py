@@ -1,0 +1,221 @@
+"""What waits to be consolidated, who has it, and the record of each batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from butlers.caller import Caller
+from butlers.db import Connection, Database
+from butlers.modules.memory.domain.prompting import KnownFact, KnownRule, Observation
+from butlers.modules.memory.store.statements import statements
+
+_sql = statements("consolidation")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One tenant's waiting episodes of one butler."""
+
+    tenant: str
+    butler: str
+    waiting: int
+    oldest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Episodes one worker has taken, under a lease that only it can use."""
+
+    run_id: UUID
+    token: UUID
+    butler: str
+    episodes: Sequence[Observation]
+
+    @property
+    def ids(self) -> list[UUID]:
+        """The ids of its episodes."""
+        return [episode.id for episode in self.episodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An episode of a batch, as it is when the batch is finished."""
+
+    id: UUID
+    ours: bool
+    forgotten: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An episode after an attempt that came to nothing."""
+
+    id: UUID
+    status: str
+    attempts: int
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """What is written down of a batch when it has ended."""
+
+    status: str = "succeeded"
+    session_id: UUID | None = None
+    episodes: int = 0
+    facts_created: int = 0
+    facts_updated: int = 0
+    rules_created: int = 0
+    confirmed: int = 0
+    errors: list[str] = field(default_factory=list)
+    parse_errors: list[str] = field(default_factory=list)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    tokens_estimated: bool = False
+    error: str | None = None
+
+
+async def groups_everywhere(database: Database, most: int) -> list[Group]:
+    """Who has episodes that wait, in all tenants; their words stay where they are."""
+    return [_group(row) for row in await database.survey(_sql.groups_everywhere.sql, most)]
+
+
+async def groups(tx: Connection, caller: Caller, most: int) -> list[Group]:
+    """Whose episodes wait in the caller's tenant."""
+    return [_group(row) async for row in _sql.groups(tx, tenant_id=caller.tenant, most=most)]
+
+
+def _group(row: Any) -> Group:
+    return Group(row["tenant_id"], row["butler"], row["waiting"], row["oldest"])
+
+
+async def is_free(tx: Connection, caller: Caller, butler: str) -> bool:
+    """Whether no worker has the group; while the transaction lasts, no other can take it."""
+    await _sql.lock_group(tx, tenant_id=caller.tenant, butler=butler)
+    return not await _sql.is_taken(tx, tenant_id=caller.tenant, butler=butler)
+
+
+async def attempts(tx: Connection, caller: Caller, butler: str) -> int:
+    """How often the first of the waiting episodes was tried in vain."""
+    return await _sql.attempts(tx, tenant_id=caller.tenant, butler=butler) or 0
+
+
+async def waiting(tx: Connection, caller: Caller, butler: str, most: int) -> list[Observation]:
+    """The next episodes of a group, left where they are."""
+    rows = _sql.waiting(tx, tenant_id=caller.tenant, butler=butler, most=most)
+    return [_observation(row) async for row in rows]
+
+
+async def claim(
+    tx: Connection, caller: Caller, batch: Batch, *, lease_seconds: float, most: int
+) -> list[Observation]:
+    """The next episodes of a group, now under the batch's lease."""
+    rows = _sql.claim(
+        tx, tenant_id=caller.tenant, butler=batch.butler, token=batch.token, lease_seconds=lease_seconds, most=most
+    )
+    return [_observation(row) async for row in rows]
+
+
+def _observation(row: Any) -> Observation:
+    return Observation(row["id"], row["content"], row["created_at"], row["importance"])
+
+
+async def extend(tx: Connection, caller: Caller, token: UUID, lease_seconds: float) -> bool:
+    """Keep a lease for longer; False when nothing is under it any more."""
+    rows = _sql.extend(tx, tenant_id=caller.tenant, token=token, lease_seconds=lease_seconds)
+    return bool([row async for row in rows])
+
+
+async def release(tx: Connection, caller: Caller, token: UUID, ids: Sequence[UUID] | None = None) -> None:
+    """Give episodes back untouched: these, or all of the lease."""
+    await _sql.release(tx, tenant_id=caller.tenant, token=token, ids=ids)
+
+
+async def hold(tx: Connection, caller: Caller, batch: Batch) -> list[Held]:
+    """The episodes of a batch that are still there, nobody else's to change until the transaction ends."""
+    rows = _sql.hold(tx, tenant_id=caller.tenant, ids=batch.ids, token=batch.token)
+    return [Held(row["id"], row["ours"], row["forgotten"]) async for row in rows]
+
+
+async def mark(tx: Connection, caller: Caller, token: UUID) -> list[UUID]:
+    """The episodes of a lease are consolidated from now on."""
+    return [row["id"] async for row in _sql.mark(tx, tenant_id=caller.tenant, token=token)]
+
+
+async def fail(tx: Connection, caller: Caller, token: UUID, error: str, max_attempts: int) -> list[Failed]:
+    """Count one more attempt at the episodes of a lease."""
+    rows = _sql.fail(tx, tenant_id=caller.tenant, token=token, error=error, max_attempts=max_attempts)
+    return [Failed(row["id"], row["status"], row["attempts"]) async for row in rows]
+
+
+async def dead_letters(tx: Connection, caller: Caller, most: int) -> list[dict[str, Any]]:
+    """Episodes that were set aside after their last attempt."""
+    return [dict(row) async for row in _sql.dead_letters(tx, tenant_id=caller.tenant, most=most)]
+
+
+async def requeue(tx: Connection, caller: Caller, ids: Sequence[UUID] | None, days: int) -> list[UUID]:
+    """Let episodes that were set aside wait again: these, or all of them."""
+    return [row["id"] async for row in _sql.requeue(tx, tenant_id=caller.tenant, ids=ids, days=days)]
+
+
+async def begin(tx: Connection, caller: Caller, batch: Batch, episodes: int) -> None:
+    """Note that a batch is about to be given to a model; earlier ones of the group that say nothing are lost."""
+    await _sql.give_up_lost(tx, tenant_id=caller.tenant, butler=batch.butler)
+    await _sql.begin_run(
+        tx, tenant_id=caller.tenant, id=batch.run_id, butler=batch.butler, token=batch.token, episodes=episodes
+    )
+
+
+async def end(tx: Connection, caller: Caller, run_id: UUID, record: RunRecord) -> None:
+    """Note how a batch ended."""
+    await _sql.end_run(
+        tx,
+        tenant_id=caller.tenant,
+        id=run_id,
+        status=record.status,
+        session_id=record.session_id,
+        episodes=record.episodes,
+        facts_created=record.facts_created,
+        facts_updated=record.facts_updated,
+        rules_created=record.rules_created,
+        confirmed=record.confirmed,
+        errors=record.errors,
+        parse_errors=record.parse_errors,
+        input_tokens=record.input_tokens,
+        output_tokens=record.output_tokens,
+        tokens_estimated=record.tokens_estimated,
+        error=record.error,
+    )
+
+
+async def spent(tx: Connection, caller: Caller) -> int:
+    """The tokens the tenant's batches took in the last day."""
+    tokens: int = await _sql.spent(tx, tenant_id=caller.tenant)
+    return tokens
+
+
+async def latest(tx: Connection, caller: Caller) -> dict[str, Any] | None:
+    """The tenant's latest batch that has ended."""
+    row = await _sql.latest_run(tx, tenant_id=caller.tenant)
+    return dict(row) if row else None
+
+
+async def near_facts(
+    tx: Connection, caller: Caller, episode_ids: Sequence[UUID], version: UUID, scopes: Sequence[str], most: int
+) -> list[KnownFact]:
+    """The live facts nearest to any of these episodes."""
+    rows = _sql.near_facts(
+        tx, tenant_id=caller.tenant, ids=list(episode_ids), version=version, scopes=list(scopes), most=most
+    )
+    return [KnownFact(**row) async for row in rows]
+
+
+async def near_rules(
+    tx: Connection, caller: Caller, episode_ids: Sequence[UUID], version: UUID, scopes: Sequence[str], most: int
+) -> list[KnownRule]:
+    """The live rules nearest to any of these episodes."""
+    rows = _sql.near_rules(
+        tx, tenant_id=caller.tenant, ids=list(episode_ids), version=version, scopes=list(scopes), most=most
+    )
+    return [KnownRule(**row) async for row in rows]

@@ -1,0 +1,80 @@
+"""Tools that turn episodes into knowledge."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from butlers.caller import Caller
+from butlers.contract import tool
+from butlers.modules.memory.operations import consolidation
+from butlers.modules.memory.operations.once import Request, once_in_parts
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.tools.answers import plain
+from butlers.modules.memory.tools.arguments import Blank, Key, OptionalList, parsed_id
+
+_WAIT_SECONDS = 20.0
+_MOST_SHOWN = 100
+
+
+class Consolidated(TypedDict, total=False):
+    """What a run did, or how much waits where it was a dry run; `running` goes on after the answer."""
+
+    dry_run: bool
+    status: str
+    reason: str
+    groups: int
+    waiting: int
+    batches: int
+    failed_batches: int
+    episodes: int
+    facts_created: int
+    facts_updated: int
+    rules_created: int
+    confirmed: int
+    tokens: dict[str, Any]
+    learned: list[dict[str, Any]]
+    errors: list[str]
+
+
+class DeadLetters(TypedDict, total=False):
+    """Episodes that were given up, or those that wait again."""
+
+    dead_letters: list[dict[str, Any]]
+    requeued: int
+    ids: list[str]
+
+
+@tool()
+async def memory_run_consolidation(
+    memory: Memory,
+    caller: Caller,
+    dry_run: Annotated[bool | None, Blank, Field(description="Only count what waits.")] = False,
+    idempotency_key: Key = None,
+) -> Consolidated:
+    """Distil waiting episodes into facts and rules now. It runs on a schedule, so call it only when asked to."""
+    if dry_run:
+        return await consolidation.counted(memory, caller)  # type: ignore[return-value]
+    request = Request("memory_run_consolidation", {}, idempotency_key)
+    return await once_in_parts(  # type: ignore[return-value]
+        memory, caller, request, lambda: consolidation.begun(memory, caller, seconds=_WAIT_SECONDS)
+    )
+
+
+@tool(toolset="full")
+async def memory_dead_letters(
+    memory: Memory,
+    caller: Caller,
+    retry: Annotated[bool | None, Blank, Field(description="Let them wait to be consolidated again.")] = False,
+    episode_ids: Annotated[OptionalList, Field(description="Which to retry; all of them by default.")] = None,
+    idempotency_key: Key = None,
+) -> DeadLetters:
+    """Show the episodes that consolidation gave up, with the reason, or have them tried again."""
+    if not retry:
+        return {"dead_letters": plain(await consolidation.dead_letters(memory, caller, _MOST_SHOWN))}
+    wanted = [parsed_id("episode_ids", each) for each in episode_ids] if episode_ids else None
+    request = Request("memory_dead_letters", {"ids": [str(each) for each in wanted or ()]}, idempotency_key)
+    return await consolidation.retry(memory, caller, wanted, request)  # type: ignore[return-value]
+
+
+TOOLS = (memory_run_consolidation, memory_dead_letters)
