@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
@@ -73,7 +74,12 @@ def _database_url(url: str) -> str:
 
 
 def _web_address(url: str) -> str:
-    if not re.match(r"https?://[^/\s]", url):
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid or re.search(r"\s", url):
         raise ValueError(f"{shown(url)} is not a web address: https://… and http://… are allowed")
     return url
 

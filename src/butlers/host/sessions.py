@@ -62,7 +62,12 @@ async def finish(
             tenant_id=caller.tenant,
             id=session_id,
             status=ending,
-            runtime_session_id=runtime_session_id,
+            runtime_session_id=_storable(runtime_session_id),
             usage=counted,
-            error=error,
+            error=_storable(error),
         )
+
+
+def _storable(text: str | None) -> str | None:
+    """A program's words as PostgreSQL can keep them."""
+    return None if text is None else text.replace("\x00", "").encode("utf-8", "replace").decode()

@@ -1,16 +1,18 @@
 """The Claude Code CLI as a runtime: one `claude -p` for each session, with the butler's tools and no others."""
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from butlers.contract import Usage
-from butlers.errors import SessionFailed
+from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes import process
 from butlers.host.runtimes.runtime import SERVER_NAME, Outcome, Task
 
+# Its own memory would stand beside the butler's, and leave a folder for each session.
+_QUIET = {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1"}
+_SHUT_OUT = frozenset({401, 403})
 _INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -28,11 +30,18 @@ class ClaudeRuntime:
 
     async def run(self, task: Task) -> Outcome:
         """Run the CLI to its end."""
-        with tempfile.TemporaryDirectory(prefix="butlers-session-") as folder:
-            command = [*self._command, *_arguments(task, Path(folder))]
+        with process.session_folder() as folder:
+            command = [*self._command, *_arguments(task, folder)]
             # The prompt goes in by stdin: arguments are short, and other users of the machine can read them.
-            ran = await process.run(command, task.prompt, seconds=task.seconds, cwd=Path(folder))
+            ran = await process.run(
+                command, _told(task.prompt), seconds=task.seconds, cwd=folder, folder=folder, variables=_QUIET
+            )
         return _outcome(ran, self._command[0])
+
+
+def _told(prompt: str) -> str:
+    """The prompt; one that begins with a slash would be taken for a command of the CLI's own."""
+    return f"\n{prompt}" if prompt.startswith("/") else prompt
 
 
 def _arguments(task: Task, folder: Path) -> list[str]:
@@ -59,6 +68,8 @@ def _outcome(ran: process.Ran, program: str) -> Outcome:
         process.ended_well(ran, program)
         raise SessionFailed(f"{program} answered something else than the JSON of a result")
     if said.get("is_error") or ran.code:
+        if said.get("api_error_status") in _SHUT_OUT or "/login" in said["result"]:
+            raise Unavailable(f"{program} is not logged in", hint="Log in with it, or set ANTHROPIC_API_KEY.")
         raise SessionFailed(f"{program} says: {said['result'][:300]}")
     session_id = said.get("session_id")
     return Outcome(said["result"], session_id if isinstance(session_id, str) else None, _usage(said.get("usage")))

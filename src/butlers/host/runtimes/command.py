@@ -1,7 +1,6 @@
 """Any program as a runtime: the prompt on its stdin, its stdout the answer."""
 
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,11 +28,13 @@ class CommandRuntime:
     async def run(self, task: Task) -> Outcome:
         """Run the program to its end."""
         told = f"{task.system_prompt}\n\n{task.prompt}" if task.system_prompt else task.prompt
-        with tempfile.TemporaryDirectory(prefix="butlers-session-") as folder:
-            variables = {"BUTLERS_SESSION_ID": str(task.session_id)}
+        variables = {"BUTLERS_SESSION_ID": str(task.session_id)}
+        with process.session_folder() as folder:
             if task.mcp is not None:
-                config = Path(folder) / "mcp.json"
+                config = folder / "mcp.json"
                 config.write_text(json.dumps(task.mcp.configuration()), encoding="utf-8")
                 variables["BUTLERS_MCP_CONFIG"] = str(config)
-            ran = await process.run(self._command, told, seconds=task.seconds, cwd=self._folder, variables=variables)
+            ran = await process.run(
+                self._command, told, seconds=task.seconds, cwd=self._folder, folder=folder, variables=variables
+            )
         return Outcome(process.ended_well(ran, self._command[0]))

@@ -6,10 +6,11 @@ import json
 import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
-from butlers.config import RuntimeConfig
+from butlers.config import RuntimeConfig, is_loopback
 from butlers.contract import Usage
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes import toolbox
@@ -18,7 +19,8 @@ from butlers.host.runtimes.toolbox import Message, Tools
 
 MOST_TURNS = 30
 """A model that goes on calling tools for longer than this is going round in circles."""
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_PASSING = frozenset({408, 409, 425, 429})
+_SERVERS_OWN = 500
 _NOT_FOR_US = frozenset({401, 403, 404})
 _PAUSES = (1.0, 3.0, 9.0)
 _LONGEST_PAUSE = 30.0
@@ -37,11 +39,15 @@ class OpenAiRuntime:
 
     def check(self) -> None:
         """Return when the key that is needed is there; whether the server is shows when it is asked."""
-        if self._key_variable and not os.environ.get(self._key_variable):
+        key = self._key()
+        if self._key_variable and (not key or not key.isascii() or not key.isprintable() or " " in key):
             raise Unavailable(
-                f"the environment variable {self._key_variable} is not set",
+                f"the environment variable {self._key_variable} {'holds no key' if key else 'is not set'}",
                 hint=f"Export {self._key_variable} with the server's API key.",
             )
+
+    def _key(self) -> str:
+        return os.environ.get(self._key_variable or "", "").strip()
 
     async def run(self, task: Task) -> Outcome:
         """Ask until the model is done."""
@@ -54,10 +60,13 @@ class OpenAiRuntime:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[httpx2.AsyncClient]:
-        key = os.environ.get(self._key_variable or "")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        key = self._key()
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         # The session's own time limit is the only one: a model may think for minutes before its first word.
-        async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(None, connect=10)) as http:
+        timeout = httpx2.Timeout(None, connect=10)
+        # What is on this machine is reached directly, whatever proxy the environment names.
+        outside = not is_loopback(urlsplit(self._url).hostname or "")
+        async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=outside) as http:
             yield http
 
     async def _talked(self, http: httpx2.AsyncClient, tools: Tools, task: Task) -> Outcome:
@@ -83,14 +92,15 @@ class OpenAiRuntime:
             body["tools"] = list(offered)
         for pause in (*self._pauses, None):
             status, answer, wait = await self._attempt(http, body)
-            if status not in _PASSING or pause is None:
+            if pause is None or not (status in _PASSING or status >= _SERVERS_OWN):
                 return _judged(status, answer, self._model)
             await asyncio.sleep(min(max(wait, pause), _LONGEST_PAUSE))
         raise AssertionError
 
     async def _attempt(self, http: httpx2.AsyncClient, body: Message) -> tuple[int, bytes, float]:
         try:
-            async with http.stream("POST", self._url, json=body) as response:
+            # In ASCII: what a model said may hold characters that have no bytes.
+            async with http.stream("POST", self._url, content=json.dumps(body)) as response:
                 answer = bytearray()
                 async for chunk in response.aiter_bytes():
                     answer += chunk
@@ -102,7 +112,11 @@ class OpenAiRuntime:
                 f"no model server answers at {httpx2.URL(self._url).netloc.decode()}",
                 hint="Start it, or change butler.runtime.base_url in butler.toml.",
             ) from None
-        except httpx2.TransportError as error:
+        except httpx2.InvalidURL:
+            raise Unavailable(
+                "butler.runtime.base_url is not an address", hint="Write http://HOST:PORT/v1."
+            ) from None
+        except httpx2.HTTPError as error:
             raise SessionFailed(f"the connection to the model broke: {type(error).__name__}") from None
 
 
@@ -144,10 +158,11 @@ def _added(usage: Usage, said: Any) -> Usage:
     if not isinstance(said, dict):
         return usage
     taken, given = said.get("prompt_tokens"), said.get("completion_tokens")
-    return Usage(
-        usage.input_tokens + (taken if isinstance(taken, int) else 0),
-        usage.output_tokens + (given if isinstance(given, int) else 0),
-    )
+    return Usage(usage.input_tokens + _count(taken), usage.output_tokens + _count(given))
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _text(value: Any) -> str | None:
@@ -156,6 +171,8 @@ def _text(value: Any) -> str | None:
 
 def _seconds(header: str | None) -> float:
     try:
-        return max(float(header or 0), 0.0)
+        seconds = float(header or 0)
     except ValueError:
         return 0.0
+    # Not a number is less than nothing, too.
+    return seconds if seconds >= 0 else 0.0

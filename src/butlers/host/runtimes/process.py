@@ -5,17 +5,21 @@ import contextlib
 import os
 import shutil
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, took_too_long
 
 _WARDEN = Path(__file__).with_name("warden.py")
 _MOST_COMPLAINT_BYTES = 4096
-_CHUNK = 65536
+_LAST_WORDS_SECONDS = 0.5
+_LONGEST_ENDING = 10.0
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
 # Our own settings name databases and their passwords; a program inside another session of its kind would refuse.
 _PRIVATE = ("BUTLERS_", "CLAUDECODE")
 
@@ -38,26 +42,123 @@ def installed(program: str) -> None:
         )
 
 
+@contextlib.contextmanager
+def session_folder() -> Iterator[Path]:
+    """A folder for what a session may read, closed to everybody else."""
+    # The warden may have removed it by then.
+    with tempfile.TemporaryDirectory(prefix="butlers-session-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 async def run(
-    command: Sequence[str], stdin: str, *, seconds: float, cwd: Path, variables: Mapping[str, str] | None = None
+    command: Sequence[str],
+    stdin: str,
+    *,
+    seconds: float,
+    cwd: Path,
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
 ) -> Ran:
-    """Run a program to its end; past its time, or when this call is cancelled, it ends with all it started."""
+    """Run a program to its end; past its time, or when this call is cancelled, it ends with all it started.
+
+    `folder` holds what it may read, and is gone when it has ended, even if nobody is left to remove it.
+    """
     installed(command[0])
-    async with _started(command, cwd, variables or {}) as process:
+    async with _started(command, cwd, folder, variables or {}) as program:
         try:
             async with asyncio.timeout(seconds):
-                return await _talked(process, stdin)
+                program.tell(stdin)
+                return await program.ended()
         except TimeoutError:
             raise took_too_long(seconds) from None
 
 
+class _Program(asyncio.SubprocessProtocol):
+    """A running program: what it said so far, and whether it has ended.
+
+    Not asyncio's own, which takes a program for running as long as anybody holds its output open.
+    """
+
+    def __init__(self) -> None:
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._said = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self._open = {_STDOUT, _STDERR}
+        self._silent = asyncio.Event()
+        self._too_much = asyncio.Event()
+        self.gone = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        said = self._said[fd]
+        said += data
+        if fd == _STDERR:
+            del said[:-_MOST_COMPLAINT_BYTES]
+        elif len(said) > MOST_ANSWER_BYTES:
+            self._too_much.set()
+            self._pipe(fd).close()
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        del exc
+        self._open.discard(fd)
+        if not self._open:
+            self._silent.set()
+
+    def process_exited(self) -> None:
+        self.gone.set()
+
+    def tell(self, text: str) -> None:
+        """Send it something to read; it need not."""
+        stdin = cast("asyncio.WriteTransport", self._pipe(_STDIN))
+        stdin.write(text.encode("utf-8", "replace"))
+        stdin.close()
+
+    async def ended(self) -> Ran:
+        """What it said, once it has ended; what outlives it and holds its output open is not waited for."""
+        await _first(self.gone, self._too_much)
+        if self._too_much.is_set():
+            raise SessionFailed(f"the session answered more than {MOST_ANSWER_BYTES >> 20} MiB")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                await self._silent.wait()
+        code = self._transport.get_returncode() if self._transport else None
+        return Ran(-1 if code is None else code, self._text(_STDOUT), self._text(_STDERR))
+
+    def close(self) -> None:
+        """Let go of its pipes."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _text(self, fd: int) -> str:
+        return self._said[fd].decode("utf-8", "replace")
+
+    def _pipe(self, fd: int) -> asyncio.BaseTransport:
+        pipe = self._transport.get_pipe_transport(fd) if self._transport else None
+        if pipe is None:
+            raise TypeError(fd)
+        return pipe
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
 @contextlib.asynccontextmanager
-async def _started(command: Sequence[str], cwd: Path, variables: Mapping[str, str]) -> AsyncIterator[Process]:
+async def _started(
+    command: Sequence[str], cwd: Path, folder: Path, variables: Mapping[str, str]
+) -> AsyncIterator[_Program]:
     """A program under its warden, which ends it when the pipe between us is closed, however that happens."""
     theirs, ours = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", str(_WARDEN), str(theirs), *command,
+        _, program = await asyncio.get_running_loop().subprocess_exec(
+            _Program,
+            sys.executable, "-I", "-S", str(_WARDEN), str(theirs), str(folder), *command,
             stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=(theirs,), start_new_session=True,
             cwd=cwd, env=_environment(variables),
         )  # fmt: skip
@@ -67,53 +168,23 @@ async def _started(command: Sequence[str], cwd: Path, variables: Mapping[str, st
     finally:
         os.close(theirs)
     try:
-        yield process
+        yield program
     finally:
         os.close(ours)
-        await asyncio.shield(process.wait())
+        await asyncio.shield(_over(program))
+
+
+async def _over(program: _Program) -> None:
+    """Return when the warden has ended it all."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LONGEST_ENDING):
+            await program.gone.wait()
+    program.close()
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
     return {**kept, **variables}
-
-
-async def _talked(process: Process, stdin: str) -> Ran:
-    if process.stdin is None or process.stdout is None or process.stderr is None:
-        raise TypeError(process)
-    told = asyncio.ensure_future(_tell(process.stdin, stdin))
-    complaint = asyncio.ensure_future(_tail(process.stderr))
-    try:
-        answer = await _whole(process.stdout)
-        await told
-        return Ran(await process.wait(), answer, await complaint)
-    finally:
-        told.cancel()
-        complaint.cancel()
-
-
-async def _tell(stream: asyncio.StreamWriter, text: str) -> None:
-    # A program need not read what it is told.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        stream.write(text.encode("utf-8", "replace"))
-        await stream.drain()
-    stream.close()
-
-
-async def _whole(stream: asyncio.StreamReader) -> str:
-    said = bytearray()
-    while chunk := await stream.read(_CHUNK):
-        said += chunk
-        if len(said) > MOST_ANSWER_BYTES:
-            raise SessionFailed(f"the session answered more than {MOST_ANSWER_BYTES >> 20} MiB")
-    return said.decode("utf-8", "replace")
-
-
-async def _tail(stream: asyncio.StreamReader) -> str:
-    said = bytearray()
-    while chunk := await stream.read(_CHUNK):
-        said = (said + chunk)[-_MOST_COMPLAINT_BYTES:]
-    return said.decode("utf-8", "replace")
 
 
 def ended_well(ran: Ran, program: str) -> str:

@@ -3,11 +3,16 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from butlers.errors import SessionFailed
 from butlers.host.runtimes.runtime import McpAccess
 
+if TYPE_CHECKING:
+    import httpx2
+
 Message = dict[str, Any]
+_TOOL_SECONDS = 60.0
 
 
 class Tools(Protocol):
@@ -39,7 +44,10 @@ class _Mcp:
         self.offered: Sequence[Message] = [_function(tool) for tool in listed]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        answer = await self._client.call_tool(name, dict(arguments), raise_on_error=False)
+        try:
+            answer = await self._client.call_tool(name, dict(arguments), raise_on_error=False)
+        except Exception as error:  # noqa: BLE001 — whatever became of the call, the model is told and goes on
+            return f"unavailable: the tool could not be reached ({type(error).__name__})."
         return "\n".join(block.text for block in answer.content if hasattr(block, "text"))
 
 
@@ -57,8 +65,27 @@ async def opened(mcp: McpAccess | None) -> AsyncIterator[Tools]:
     from fastmcp import Client
     from fastmcp.client.transports import StreamableHttpTransport
 
-    async with Client(StreamableHttpTransport(mcp.url, headers=dict(mcp.headers))) as client:
-        yield _Mcp(client, await client.list_tools())
+    transport = StreamableHttpTransport(mcp.url, headers=dict(mcp.headers), httpx_client_factory=_direct)
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(Client(transport))
+            listed = await client.list_tools()
+        except Exception as error:
+            raise SessionFailed(f"the butler's own tools can't be reached: {type(error).__name__}") from error
+        yield _Mcp(client, listed)
+
+
+def _direct(
+    headers: dict[str, str] | None = None,
+    timeout: "httpx2.Timeout | None" = None,
+    auth: "httpx2.Auth | None" = None,
+    **_: Any,
+) -> "httpx2.AsyncClient":
+    """A client that goes straight to the butler: no proxy has to see its credential."""
+    import httpx2
+
+    limit = httpx2.Timeout(_TOOL_SECONDS) if timeout is None else timeout
+    return httpx2.AsyncClient(headers=headers, timeout=limit, auth=auth, trust_env=False, follow_redirects=False)
 
 
 async def carried_out(tools: Tools, call: Any) -> Message:
@@ -69,7 +96,7 @@ async def carried_out(tools: Tools, call: Any) -> Message:
         said = "invalid_input: send a tool's name and its arguments as a JSON object."
     else:
         said = await tools.call(name, arguments)
-    return {"role": "tool", "tool_call_id": str(asked.get("id", "")), "content": said}
+    return {"role": "tool", "tool_call_id": str(asked.get("id") or ""), "content": said}
 
 
 def _parts(function: Any) -> tuple[str | None, dict[str, Any] | None]:
@@ -77,7 +104,7 @@ def _parts(function: Any) -> tuple[str | None, dict[str, Any] | None]:
         return None, None
     name, given = function.get("name"), function.get("arguments")
     try:
-        arguments = json.loads(given) if isinstance(given, str) and given.strip() else given or {}
+        arguments = json.loads(given.strip() or "{}") if isinstance(given, str) else given or {}
     except (ValueError, RecursionError):
         arguments = None
     return (name if isinstance(name, str) else None), (arguments if isinstance(arguments, dict) else None)

@@ -1,12 +1,13 @@
 """Runs a program in a process group of its own and ends all of it when whoever asked for it has gone.
 
-`python warden.py FD PROGRAM …`: FD is the reading end of a pipe that nobody writes to. It reads as ended when its
-other end is closed, on purpose or because that process was killed. It needs the standard library alone, to start
-quickly.
+`python warden.py FD FOLDER PROGRAM …`: FD is the reading end of a pipe that nobody writes to. It reads as ended when
+its other end is closed, on purpose or because that process was killed. FOLDER is the session's, and is removed at the
+end: it may hold a credential. Only the standard library is needed, to start quickly.
 """
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,14 @@ _KILLED = 128
 
 def main() -> int:
     """The program's exit code, as a shell would say it."""
-    lifeline, command = int(sys.argv[1]), sys.argv[2:]
+    lifeline, folder, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    try:
+        return _ran(lifeline, command)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ran(lifeline: int, command: list[str]) -> int:
     try:
         child = subprocess.Popen(command, start_new_session=True)  # noqa: S603 — the configured program
     except OSError as error:

@@ -2,18 +2,21 @@
 
 import json
 import math
+import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
 
+from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.model import (
     GLOBAL,
     LONGEST_SCOPE,
     MOST_IMPORTANT,
     MOST_TAGS,
     Permanence,
-    tidy,
+    short_text,
 )
 
 T = TypeVar("T")
@@ -25,7 +28,22 @@ MOST_ERRORS = 50
 LEAST_IMPORTANT, ORDINARY = 1.0, 5.0
 _KEYS = ("new_facts", "updated_facts", "new_rules", "confirmations")
 _READ_AT_MOST = 20 * LONGEST_OUTPUT
-_DECODER = json.JSONDecoder(strict=False)
+_LONGEST_NUMBER = 400
+_BEGINS = re.compile(r'\{\s*["}]')
+_ANSWER = re.compile(r'\{\s*"(?:' + "|".join(_KEYS) + r')"\s*:')
+_EMPTY = re.compile(r"[ \t]*(?:```+\w*[ \t]*)?\{\s*\}[ \t]*(?:```+)?[ \t]*$", re.MULTILINE)
+_INVISIBLE = frozenset({"Cc", "Cf"})
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def _number(digits: str) -> float:
+    """A whole number; one with more digits than Python reads is simply large."""
+    if len(digits) <= _LONGEST_NUMBER:
+        return int(digits)
+    return -math.inf if digits.startswith("-") else math.inf
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_int=_number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,46 +126,76 @@ def parse(output: str) -> ConsolidationResult:
         updated_facts=_each(answer, "updated_facts", _updated_fact, errors),
         new_rules=_each(answer, "new_rules", _new_rule, errors),
         confirmations=_each(answer, "confirmations", _confirmation, errors),
-        parse_errors=tuple(errors[:MOST_ERRORS]),
+        parse_errors=_listed(errors),
     )
 
 
 def _last_that_fits(output: str) -> dict[str, Any] | None:
-    """The last object with one of the keys asked for; an empty one counts where it is all that was said."""
-    fitting = None
-    for found in _objects(output):
-        fitting = next((each for each in (found, *found.values()) if _fits(each)), fitting)
-    return {} if fitting is None and _bare(output) == "{}" else fitting
+    """The last object with one of the keys asked for.
+
+    One that begins its line is preferred: what stands inside a sentence may be a quotation. After one that begins as
+    asked for and breaks off nothing else counts, neither a draft before it nor a quotation inside it.
+    """
+    alone = within = None
+    broken = False
+    for before, found in _objects(output):
+        if found is None:
+            alone = within = None
+            broken = True
+        elif (fitting := _fitting(found)) is not None:
+            if not before.strip(" \t`").removeprefix("json").strip():
+                alone = fitting
+            elif not broken:
+                within = fitting
+    return within if alone is None else alone
 
 
-def _fits(value: Any) -> bool:
+def _fitting(found: dict[str, Any]) -> dict[str, Any] | None:
+    """The object itself, or the last that it wraps; an empty one says that there is nothing."""
+    if not found or _is_asked_for(found):
+        return found
+    return next((each for each in reversed(found.values()) if _is_asked_for(each)), None)
+
+
+def _is_asked_for(value: Any) -> bool:
     return isinstance(value, dict) and any(key in value for key in _KEYS)
 
 
-def _bare(output: str) -> str:
-    """The output without blanks and without a fence around it."""
-    return "".join(output.split()).strip("`").removeprefix("json")
+def _objects(output: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """The outermost JSON objects of a text in their order, in fences or not; None for an answer that is broken.
 
-
-def _objects(output: str) -> Iterator[dict[str, Any]]:
-    """The outermost JSON objects of a text in their order, in fences or not.
+    With each comes what stands before it on its line, behind the one before it.
 
     Each `{` is tried: that way neither braces in strings, nor a fence in one, nor a stray brace before the answer can
     mislead. What is read is counted, because an answer of nothing but braces would be read over and over.
     """
-    left, at = _READ_AT_MOST, output.find("{")
+    left, at, behind = _READ_AT_MOST, output.find("{"), 0
     while at >= 0 and left > 0:
         end = at + 1
-        try:
-            found, end = _DECODER.raw_decode(output, at)
-            left -= end - at
-            yield found
-        except json.JSONDecodeError as error:
-            left -= max(error.pos - at, 1)
-        # Too deep for us, or a number with more digits than can be read.
-        except (RecursionError, ValueError):
-            left -= len(output) - at
+        before = output[max(output.rfind("\n", 0, at) + 1, behind) : at]
+        if _BEGINS.match(output, at):
+            try:
+                found, end = _DECODER.raw_decode(output, at)
+                left -= end - at
+                # An empty one counts where it is all that its line says.
+                if found or _EMPTY.match(output, output.rfind("\n", 0, at) + 1):
+                    yield before, found
+                behind = end
+            # No JSON, or too deep for us.
+            except (ValueError, RecursionError) as error:
+                # The decoder counts the lines up to where it failed.
+                read = getattr(error, "pos", len(output))
+                left -= max(read - at, 1) + read // 8
+                if _ANSWER.match(output, at):
+                    yield before, None
         at = output.find("{", end)
+
+
+def _listed(errors: list[str]) -> tuple[str, ...]:
+    """So many lines, and how many more there were."""
+    if len(errors) <= MOST_ERRORS:
+        return tuple(errors)
+    return (*errors[: MOST_ERRORS - 1], f"and {len(errors) - MOST_ERRORS + 1} more")
 
 
 class _DroppedError(Exception):
@@ -235,20 +283,25 @@ def _object(entry: Any) -> dict[str, Any]:
 def _words(fields: dict[str, Any], name: str) -> str:
     """A text that says something; a number is one too."""
     value = fields.get(name)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if _is_number(value):
         value = str(value)
     if not isinstance(value, str):
         raise _DroppedError(f"{name} is missing" if value is None else f"{name} is not a text")
-    if not tidy(value):
+    if all(each.isspace() or unicodedata.category(each) in _INVISIBLE for each in value):
         raise _DroppedError(f"{name} is empty")
     return value
 
 
+def _is_number(value: Any) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
+
+
 def _id(value: Any, name: str) -> UUID:
-    try:
-        return UUID(value.strip())
-    except (ValueError, AttributeError):
-        raise _DroppedError(f"{name} is not a UUID") from None
+    if not isinstance(value, str) or not _UUID.fullmatch(value.strip()):
+        raise _DroppedError(f"{name} is not a UUID")
+    return UUID(value.strip())
 
 
 def _permanence(value: Any) -> Permanence | None:
@@ -264,8 +317,10 @@ def _importance(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         return None
+    except OverflowError:
+        number = math.inf if value > 0 else -math.inf
     return None if math.isnan(number) else min(max(number, LEAST_IMPORTANT), MOST_IMPORTANT)
 
 
@@ -277,17 +332,19 @@ def _tags(value: Any) -> tuple[str, ...] | None:
     """Words to keep with a memory, as many and as long as it can have; None for what is no list."""
     if not isinstance(value, list):
         return None
-    words = (tidy(each) for each in value if isinstance(each, str))
-    return tuple(dict.fromkeys(word for word in words if word and len(word.encode()) <= LONGEST_SCOPE))[:MOST_TAGS]
+    words = (_tag(each) for each in value if isinstance(each, str))
+    return tuple(dict.fromkeys(word for word in words if word))[:MOST_TAGS]
+
+
+def _tag(text: str) -> str | None:
+    try:
+        return short_text("tag", text, LONGEST_SCOPE)
+    except InvalidInput:
+        return None
 
 
 def _evidence(value: Any) -> tuple[UUID, ...]:
     """The ids among what was named as evidence; whether they are of the batch is seen later."""
-    named = [value] if isinstance(value, str) else value
-    found: dict[UUID, None] = {}
-    for each in named if isinstance(named, list) else ():
-        try:
-            found[_id(each, "evidence")] = None
-        except _DroppedError:
-            continue
-    return tuple(found)
+    named = value if isinstance(value, list) else [value]
+    found = (UUID(each) for text in named if isinstance(text, str) for each in _UUID.findall(text))
+    return tuple(dict.fromkeys(found))

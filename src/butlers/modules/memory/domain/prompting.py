@@ -1,7 +1,8 @@
 """What a model is asked to distil: instructions, what is known, and episodes that can't leave their tags."""
 
 import html
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -12,16 +13,20 @@ from butlers.modules.memory.domain.tokens import Count
 KNOWN_SHARE = 1 / 3
 """Of the room beside the instructions, at most this for what is known already."""
 CUT = "… [cut]"
-_NONE = "None yet.\n"
-_BYTES_A_TOKEN = 8
-"""More than a token ever stands for, so that a text this long is certainly too long."""
-# Wide and small forms that a normalisation would turn into the real ones, after they were escaped.
+LONGEST_KNOWN = 1_000
+"""Characters of a known memory that are shown."""
+_NONE, _NO_ROOM = "None yet.\n", "There are some, but none found room here.\n"
+_CHARACTERS_A_TOKEN = 64
+"""More than a token ever stands for: what is longer than this for each token of room is certainly too long."""
+# Wide, small and struck-out forms that a normalisation would turn into the real ones, after they were escaped.
 _LOOKALIKES = str.maketrans(
     {
         "\uff1c": "&lt;",
         "\ufe64": "&lt;",
+        "\u226e": "&#8814;",
         "\uff1e": "&gt;",
         "\ufe65": "&gt;",
+        "\u226f": "&#8815;",
         "\uff06": "&amp;",
         "\ufe60": "&amp;",
     }
@@ -84,12 +89,20 @@ def assembled(
     The first episode is always taken, shortened if it must be: one that never fits would be tried for ever.
     """
     opening = f"{instructions.rstrip()}\n\n# Material\n\nThe butler is called {data(butler)}.\n"
-    room = most_tokens - count(opening) - count(_closing(len(episodes)))
-    known = _known(facts, rules, int(room * KNOWN_SHARE), count)
-    room -= count(known)
-    told, taken = _episodes(episodes, room, count)
-    text = f"{opening}{known}\n## Episodes\n\n{told}{_closing(taken)}"
-    return Prompt(text, taken, count(text))
+    fixed = count(opening + _HEADING + _closing(len(episodes)))
+    known = _known(facts, rules, int((most_tokens - fixed) * KNOWN_SHARE), count)
+    room = most_tokens - fixed - count(known)
+    while True:
+        blocks = _episodes(episodes, room, count)
+        text = f"{opening}{known}{_HEADING}{''.join(blocks)}{_closing(len(blocks))}"
+        tokens = count(text)
+        if tokens <= most_tokens or room <= 0:
+            return Prompt(text, len(blocks), tokens)
+        # Parts can cost more together than one by one.
+        room -= tokens - most_tokens
+
+
+_HEADING = "\n## Episodes\n\n"
 
 
 def _closing(taken: int) -> str:
@@ -98,48 +111,57 @@ def _closing(taken: int) -> str:
 
 def data(text: str) -> str:
     """A text in one line without anything that could end its tag, however it is normalised afterwards."""
-    return html.escape(one_line(text), quote=True).translate(_LOOKALIKES)
+    line = html.escape(one_line(text), quote=True).translate(_LOOKALIKES)
+    # A mark at the beginning would belong to the tag before it.
+    return f" {line}" if line and unicodedata.category(line[0]).startswith("M") else line
 
 
 def _known(facts: Sequence[KnownFact], rules: Sequence[KnownRule], room: int, count: Count) -> str:
     """Facts and rules, the nearest first, as far as the room goes; where there are both, two thirds for facts."""
     for_facts = room if not rules else room * 2 // 3
-    some_facts, spent = _fitting((_fact_line(fact) for fact in facts), for_facts, count)
-    some_rules, _ = _fitting((_rule_line(rule) for rule in rules), room - spent, count)
-    return f"\n## Known facts\n\n{some_facts or _NONE}\n## Known rules\n\n{some_rules or _NONE}"
+    some_facts, spent = _fitting([_fact_line(fact) for fact in facts], for_facts, count)
+    some_rules, _ = _fitting([_rule_line(rule) for rule in rules], room - spent, count)
+    return f"\n## Known facts\n\n{some_facts}\n## Known rules\n\n{some_rules}"
 
 
-def _fitting(lines: Iterable[str], room: int, count: Count) -> tuple[str, int]:
-    kept, spent = "", 0
+def _fitting(lines: Sequence[str], room: int, count: Count) -> tuple[str, int]:
+    """As many lines as fit; a long one must not keep the others out."""
+    kept, spent = [], 0
     for line in lines:
         cost = count(line)
-        if spent + cost > room:
-            break
-        kept, spent = kept + line, spent + cost
-    return kept, spent
+        if spent + cost <= room:
+            kept.append(line)
+            spent += cost
+    return "".join(kept) or (_NO_ROOM if lines else _NONE), spent
+
+
+def _short(text: str) -> str:
+    return data(text) if len(text) <= LONGEST_KNOWN else f"{data(text[:LONGEST_KNOWN])}…"
 
 
 def _fact_line(fact: KnownFact) -> str:
-    about = f"[{data(fact.subject)}] [{data(fact.predicate)}]: {data(fact.content)}"
-    return f"- {fact.id} {about} (permanence: {fact.permanence}, scope: {data(fact.scope)})\n"
+    about = f"[{data(fact.subject)}] [{data(fact.predicate)}]: {_short(fact.content)}"
+    return f"- {fact.id} {about} (permanence: {data(fact.permanence)}, scope: {data(fact.scope)})\n"
 
 
 def _rule_line(rule: KnownRule) -> str:
-    return f"- {rule.id} {data(rule.content)} (maturity: {rule.maturity}, scope: {data(rule.scope)})\n"
+    return f"- {rule.id} {_short(rule.content)} (maturity: {data(rule.maturity)}, scope: {data(rule.scope)})\n"
 
 
-def _episodes(episodes: Sequence[Observation], room: int, count: Count) -> tuple[str, int]:
-    told = [_episode(episodes[0], _shortened(episodes[0], room, count))]
-    spent = count(told[0])
-    for episode in episodes[1:]:
-        if len(episode.content) > room * _BYTES_A_TOKEN:
+def _episodes(episodes: Sequence[Observation], room: int, count: Count) -> list[str]:
+    """The episodes from the first on, one after the other, as far as the room goes."""
+    told: list[str] = []
+    spent = 0
+    for episode in episodes:
+        content = data(episode.content) if told else _shortened(episode, room, count)
+        if len(content) > max(room - spent, 1) * _CHARACTERS_A_TOKEN:
             break
-        block = _episode(episode, data(episode.content))
+        block = _episode(episode, content)
         spent += count(block)
-        if spent > room:
+        if told and spent > room:
             break
         told.append(block)
-    return "".join(told), len(told)
+    return told
 
 
 def _episode(episode: Observation, content: str) -> str:
@@ -149,10 +171,11 @@ def _episode(episode: Observation, content: str) -> str:
 
 def _shortened(episode: Observation, room: int, count: Count) -> str:
     """As much of an episode as there is room for, found by halving."""
-    whole = episode.content[: max(room, 1) * _BYTES_A_TOKEN]
-    if len(whole) == len(episode.content) and count(_episode(episode, data(whole))) <= room:
+    whole = one_line(episode.content)
+    most = min(len(whole), max(room, 0) * _CHARACTERS_A_TOKEN)
+    if most == len(whole) and count(_episode(episode, data(whole))) <= room:
         return data(whole)
-    least, most = 0, len(whole)
+    least = 0
     while least < most:
         middle = (least + most + 1) // 2
         if count(_episode(episode, data(whole[:middle]) + CUT)) <= room:

@@ -130,13 +130,20 @@ def _backlog() -> None:
             out pending bigint, out failed bigint, out oldest_pending timestamptz, out dead_letter bigint
         )
         language sql stable security definer set search_path = '' as $$
-            select (select count(*) from public.episodes where consolidation_status = 'pending'),
-                   (select count(*) from public.episodes where consolidation_status = 'failed'),
-                   least(
-                       (select min(created_at) from public.episodes where consolidation_status = 'pending'),
-                       (select min(created_at) from public.episodes where consolidation_status = 'failed')
-                   ),
+            with waiting as (
+                select count(*) as episodes, min(e.created_at) as oldest
+                  from public.episodes e
+                 where e.consolidation_status = 'pending'
+                   and (e.expires_at is null or e.expires_at > now())
+            ), tried as (
+                select count(*) as episodes, min(e.created_at) as oldest
+                  from public.episodes e
+                 where e.consolidation_status = 'failed'
+                   and (e.expires_at is null or e.expires_at > now())
+            )
+            select waiting.episodes, tried.episodes, least(waiting.oldest, tried.oldest),
                    (select count(*) from public.episodes where consolidation_status = 'dead_letter')
+              from waiting, tried
         $$
     """)
     op.execute("""

@@ -1,25 +1,25 @@
 """Episodes become knowledge: claimed under a lease, thought about without a connection, applied exactly once."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.contract import Answered, Spawner
-from butlers.db import fault_of
-from butlers.errors import Fault, Overloaded, SessionFailed, Unavailable
+from butlers.db import WORK_SECONDS, fault_of
+from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut, Unavailable
 from butlers.modules.memory.domain import distillation, prompting
 from butlers.modules.memory.domain.model import GLOBAL, MemoryType
 from butlers.modules.memory.domain.prompting import Observation, Prompt
-from butlers.modules.memory.operations import distilling
+from butlers.modules.memory.operations import batches, distilling
 from butlers.modules.memory.operations.distilling import LeaseLost, NothingApplied
 from butlers.modules.memory.operations.once import Answer, Request, once
+from butlers.modules.memory.operations.patience import patiently
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events
 from butlers.modules.memory.store.consolidation import Batch, Group, RunRecord
@@ -31,7 +31,6 @@ ACTOR = "consolidation"
 MOST_FACTS, MOST_RULES = 100, 50
 MOST_GROUPS = 1_000
 MOST_LISTED = 100
-_ERROR_CHARACTERS = 500
 
 
 @dataclass(slots=True)
@@ -51,15 +50,19 @@ class Report:
         """Count one more batch."""
         self.batches += 1
         self.failed += record.status == "failed"
-        for name in ("episodes", "facts_created", "facts_updated", "rules_created", "confirmed"):
+        if record.status == "succeeded":
+            self.record.episodes += record.episodes
+        for name in ("facts_created", "facts_updated", "rules_created", "confirmed"):
             setattr(self.record, name, getattr(self.record, name) + getattr(record, name))
         self.record.input_tokens += record.input_tokens
         self.record.output_tokens += record.output_tokens
         self.record.tokens_estimated |= record.tokens_estimated
-        self.record.errors += record.errors
-        self.record.parse_errors += record.parse_errors
         if record.error:
+            # It says what was wrong with all the parts.
             self.notes.append(record.error)
+        else:
+            self.record.errors += record.errors
+            self.record.parse_errors += record.parse_errors
         self.learned += learned
 
     def answer(self) -> Answer:
@@ -109,7 +112,8 @@ async def preview(memory: Memory, caller: Caller, *, everywhere: bool = False) -
     for group in await waiting(memory, caller, everywhere=everywhere):
         inside = _inside(caller, group)
         async with memory.transaction(inside) as tx:
-            episodes = await consolidation.waiting(tx, inside, group.butler, memory.config.consolidation.batch_size)
+            most = await batches.size(memory, tx, inside, group.butler)
+            episodes = await consolidation.waiting(tx, inside, group.butler, most)
         if episodes:
             prompt = await _prompt(memory, inside, group.butler, episodes)
             shown.append(
@@ -185,13 +189,13 @@ def _inside(caller: Caller, group: Group) -> Caller:
 async def _worked_off(
     memory: Memory, spawner: Spawner, caller: Caller, butler: str, report: Report, tell: Tell
 ) -> None:
-    """Batch after batch of one group, until none is left or one fails."""
+    """Batch after batch of one group, until none is left or one comes to nothing."""
     while True:
         if await _spent_too_much(memory, caller):
             report.notes.append("the daily token limit is reached; the rest waits")
             return
         try:
-            batch = await _claimed(memory, caller, butler)
+            batch = await batches.claimed(memory, caller, butler)
         except Overloaded as fault:
             report.notes.append(fault.message)
             return
@@ -216,47 +220,31 @@ async def _spent_too_much(memory: Memory, caller: Caller) -> bool:
         return await consolidation.spent(tx, caller) >= limit
 
 
-async def _claimed(memory: Memory, caller: Caller, butler: str) -> Batch | None:
-    """The next batch of a group under a lease of our own, or None when there is none or another worker has one."""
-    config = memory.config.consolidation
-    batch = Batch(uuid4(), uuid4(), butler, ())
-    async with memory.transaction(caller) as tx:
-        if not await consolidation.is_free(tx, caller, butler):
-            return None
-        # After each failure half as many: an episode that no model can take drags fewer others along.
-        failures = await consolidation.attempts(tx, caller, butler)
-        most = max(1, config.batch_size >> failures)
-        episodes = await consolidation.claim(tx, caller, batch, lease_seconds=config.lease_seconds, most=most)
-        if not episodes:
-            return None
-        await consolidation.begin(tx, caller, batch, len(episodes))
-    return replace(batch, episodes=episodes)
-
-
 async def _finished(
     memory: Memory, spawner: Spawner, caller: Caller, batch: Batch, record: RunRecord
 ) -> list[dict[str, Any]]:
     """What was learned from a batch. However it ends, the record says so and the lease is gone."""
     worker = replace(caller, request_id=str(batch.run_id))
     try:
-        async with _kept(memory, worker, batch) as lost:
+        async with batches.kept(memory, worker, batch) as lost:
             return await _learned(memory, spawner, worker, batch, record, lost)
     except asyncio.CancelledError:
-        await asyncio.shield(_given_back(memory, worker, batch, record, "it was cancelled"))
+        await batches.cancelled(memory, worker, batch, record)
         raise
     except LeaseLost as fault:
-        record.status, record.error = "lost", fault.message
-    except SessionFailed as fault:
-        await _failed(memory, worker, batch, record, fault.message)
-    except Unavailable as fault:
+        await batches.lost(memory, worker, batch, record, fault.message)
+    except (SessionFailed, NothingApplied) as fault:
+        log.warning("a batch was not consolidated", extra={"run": str(batch.run_id), "code": fault.code})
+        await batches.failed(memory, worker, batch, record, fault.message)
+    except (Unavailable, Overloaded, TimedOut) as fault:
         # Nothing is wrong with the episodes: this attempt does not count.
-        await _given_back(memory, worker, batch, record, fault.message)
-        raise
+        await batches.given_back(memory, worker, batch, record, fault.message)
+        if isinstance(fault, Unavailable):
+            raise
     except Exception as error:  # one group, whatever happens to it, must not keep the others waiting
+        log.exception("a batch was not consolidated", extra={"run": str(batch.run_id)})
         known = fault_of(error)
-        if known is None:
-            log.exception("consolidation failed", extra={"run": str(batch.run_id)})
-        await _failed(memory, worker, batch, record, known.message if known else type(error).__name__)
+        await batches.failed(memory, worker, batch, record, known.message if known else type(error).__name__)
     return []
 
 
@@ -265,22 +253,27 @@ async def _learned(
 ) -> list[dict[str, Any]]:
     """Ask the model, read its answer, apply it."""
     prompt = await _prompt(memory, caller, batch.butler, batch.episodes)
-    batch = await _reduced(memory, caller, batch, prompt.taken)
+    batch = await batches.reduced(memory, caller, batch, prompt.taken)
     record.episodes = len(batch.episodes)
-    asked = spawner.spawn(caller, prompt.text, trigger_source=TRIGGER_SOURCE, internal=True)
-    answered = await _unless(lost, asked)
+    # A session that fails has taken tokens too, and nobody says how many.
+    record.input_tokens, record.tokens_estimated = prompt.tokens, True
+    try:
+        asked = spawner.spawn(caller, prompt.text, trigger_source=TRIGGER_SOURCE, internal=True)
+        answered = await _unless(lost, asked)
+    except TimedOut as fault:
+        raise SessionFailed(fault.message) from fault
     await _count(memory, prompt, answered, record)
     result = await asyncio.to_thread(distillation.parse, answered.text)
     record.parse_errors = list(result.parse_errors)
     if not result.actions and not result.explicitly_empty:
         raise NothingApplied(result.parse_errors)
     lessons = await distilling.prepared(memory, caller, batch.butler, result)
-    return await distilling.apply(memory, caller, batch, lessons, record)
+    return await patiently(distilling.apply, memory, caller, batch, lessons, record)
 
 
 async def _prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequence[Observation]) -> Prompt:
     scopes, ids, version = [GLOBAL, butler], [each.id for each in episodes], memory.embedder.version.id
-    async with memory.transaction(caller) as tx:
+    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
         facts = await consolidation.near_facts(tx, caller, ids, version, scopes, MOST_FACTS)
         rules = await consolidation.near_rules(tx, caller, ids, version, scopes, MOST_RULES)
     return await asyncio.to_thread(
@@ -295,35 +288,16 @@ async def _prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequenc
     )
 
 
-async def _reduced(memory: Memory, caller: Caller, batch: Batch, taken: int) -> Batch:
-    """The batch without the episodes that found no room in the prompt; those wait again."""
-    if taken == len(batch.episodes):
-        return batch
-    async with memory.transaction(caller) as tx:
-        await consolidation.release(tx, caller, batch.token, batch.ids[taken:])
-    return replace(batch, episodes=batch.episodes[:taken])
-
-
 async def _count(memory: Memory, prompt: Prompt, answered: Answered, record: RunRecord) -> None:
     """The tokens a session took, by the runtime's word or by our own count."""
     record.session_id = answered.session_id
     if answered.usage is not None:
         record.input_tokens, record.output_tokens = answered.usage.input_tokens, answered.usage.output_tokens
+        record.tokens_estimated = False
         return
     said = answered.text[: distillation.LONGEST_OUTPUT]
     record.input_tokens = prompt.tokens
     record.output_tokens = await asyncio.to_thread(memory.embedder.count_tokens, said)
-    record.tokens_estimated = True
-
-
-@contextlib.asynccontextmanager
-async def _kept(memory: Memory, caller: Caller, batch: Batch) -> "AsyncIterator[asyncio.Future[None]]":
-    """While the block lasts the batch stays ours; what it gives is done when it turns out not to be."""
-    beating = asyncio.ensure_future(_beat(memory, caller, batch))
-    try:
-        yield beating
-    finally:
-        beating.cancel()
 
 
 async def _unless(lost: "asyncio.Future[None]", thinking: Awaitable[Answered]) -> Answered:
@@ -339,49 +313,6 @@ async def _unless(lost: "asyncio.Future[None]", thinking: Awaitable[Answered]) -
         if not session.done():
             session.cancel()
             await asyncio.wait({session})
-
-
-async def _beat(memory: Memory, caller: Caller, batch: Batch) -> None:
-    """Renew the lease at a third of its time; returns when there is nothing to renew any more."""
-    seconds = memory.config.consolidation.lease_seconds
-    while True:
-        await asyncio.sleep(seconds / 3)
-        try:
-            async with memory.transaction(caller) as tx:
-                if not await consolidation.extend(tx, caller, batch.token, seconds):
-                    return
-        except Fault as fault:
-            # The database may be back before the lease is over; whose it is shows when the work is written.
-            memory.warn(f"a lease could not be renewed: {fault.message}")
-
-
-async def _failed(memory: Memory, caller: Caller, batch: Batch, record: RunRecord, error: str) -> None:
-    """Count the attempt and keep the reason; the episodes wait for the next, or are set aside after the last."""
-    record.status, record.error = "failed", error[:_ERROR_CHARACTERS]
-    record.facts_created = record.facts_updated = record.rules_created = record.confirmed = 0
-    async with memory.transaction(caller) as tx:
-        tried = await consolidation.fail(
-            tx, caller, batch.token, record.error, memory.config.consolidation.max_attempts
-        )
-        kinds = {"failed": "episode_consolidation_failed", "dead_letter": "episode_dead_lettered"}
-        happened = (
-            Event(kinds[each.status], MemoryType.EPISODE, each.id, {"attempts": each.attempts}) for each in tried
-        )
-        await events.append(tx, caller, *happened)
-        await consolidation.end(tx, caller, batch.run_id, record)
-    record.episodes = 0
-
-
-async def _given_back(memory: Memory, caller: Caller, batch: Batch, record: RunRecord, reason: str) -> None:
-    """Let the episodes wait as if nobody had taken them."""
-    record.status, record.error = "released", reason[:_ERROR_CHARACTERS]
-    try:
-        async with memory.transaction(caller) as tx:
-            await consolidation.release(tx, caller, batch.token)
-            await consolidation.end(tx, caller, batch.run_id, record)
-    except Fault as fault:
-        memory.warn(f"a lease could not be given back and will run out: {fault.message}")
-    record.episodes = 0
 
 
 async def dead_letters(memory: Memory, caller: Caller, limit: int) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -22,7 +23,7 @@ from butlers.modules.memory.domain.sayings import essence
 from butlers.modules.memory.operations.writing import put_fact
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events, facts, links, rules
-from butlers.modules.memory.store.consolidation import Batch, RunRecord
+from butlers.modules.memory.store.consolidation import Batch, Held, RunRecord
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.facts import Target
 from butlers.modules.memory.store.links import Link
@@ -40,6 +41,10 @@ class LeaseLost(Conflict):
 
     def __init__(self) -> None:
         super().__init__("another worker has taken the episodes over", hint="Nothing is lost: it finishes them.")
+
+
+class Declined(Conflict):
+    """Something learned that was understood, and is not wanted: it does no harm to an answer that it was in it."""
 
 
 class NothingApplied(Conflict):
@@ -67,20 +72,44 @@ class Applying:
 
     tx: Connection
     caller: Caller
-    butler: str
-    alive: Sequence[UUID]
+    batch: Batch
+    held: Mapping[UUID, Held]
     vectors: Mapping[str, Embedded]
     record: RunRecord
     learned: list[dict[str, Any]] = field(default_factory=list)
+    declined: int = 0
+
+    @property
+    def butler(self) -> str:
+        """Whose episodes these are."""
+        return self.batch.butler
 
     @property
     def scopes(self) -> list[str]:
         """Where this butler's knowledge is."""
         return [GLOBAL, self.butler]
 
+    @property
+    def alive(self) -> list[UUID]:
+        """The episodes of the batch that are still there and still wanted, oldest first."""
+        return [each for each in self.batch.ids if each in self.held and not self.held[each].forgotten]
+
     def evidence(self, named: Sequence[UUID]) -> list[UUID]:
-        """The episodes that something was learned from: those named that were in the batch, else all of them."""
-        return [each for each in named if each in self.alive] or list(self.alive)
+        """The episodes that something was learned from: those named that were in the batch, else all of them.
+
+        Of what was forgotten while the model thought nothing may be learned, nor of what may have come from there.
+        """
+        in_batch = [each for each in named if each in self.batch.ids]
+        alive = self.alive
+        if in_batch and not (living := [each for each in in_batch if each in alive]):
+            raise Declined("the episodes that say it are gone")
+        if not in_batch and any(each.forgotten for each in self.held.values()):
+            raise Declined("it may come from an episode that was forgotten meanwhile")
+        return living if in_batch else alive
+
+    def latest(self, evidence: Sequence[UUID]) -> datetime:
+        """When the last of these episodes happened."""
+        return max(each.happened_at for each in self.batch.episodes if each.id in evidence)
 
 
 async def prepared(memory: Memory, caller: Caller, butler: str, result: ConsolidationResult) -> Lessons:
@@ -152,24 +181,23 @@ async def apply(
 
     Raises `LeaseLost` when the batch is no longer this worker's, `NothingApplied` when nothing could be used.
     """
+    record.begin_again()
     async with memory.writing(caller, seconds=WORK_SECONDS) as tx:
-        held = await consolidation.hold(tx, caller, batch)
-        if not all(each.ours for each in held):
+        held = {each.id: each for each in await consolidation.hold(tx, caller, batch)}
+        if not held or not all(each.ours for each in held.values()):
             raise LeaseLost
-        alive = [each.id for each in held if not each.forgotten]
-        applying = Applying(tx, caller, batch.butler, alive, lessons.vectors, record)
+        applying = Applying(tx, caller, batch, held, lessons.vectors, record)
         await facts.lock_keys(tx, caller, _keys(lessons, batch.butler))
-        # Of episodes that were forgotten meanwhile nothing may be learned.
-        steps = _steps(applying, lessons) if alive else []
-        for name, step in steps:
+        await consolidation.hold_targets(tx, caller, _targets(lessons))
+        for name, step in _steps(applying, lessons) if applying.alive else ():
             await _isolated(applying, name, step)
-        if record.errors and not (applying.learned or record.confirmed):
+        if record.errors and not (applying.learned or record.confirmed or applying.declined):
             raise NothingApplied(record.errors)
-        marked = await consolidation.mark(tx, caller, batch.token)
-        if not marked:
-            raise LeaseLost
-        consolidated = (Event("episode_consolidated", MemoryType.EPISODE, each) for each in marked)
-        await events.append(tx, caller, *consolidated)
+        marked = await consolidation.mark(tx, caller, batch.token, applying.alive)
+        # What was forgotten meanwhile waits, in case somebody brings it back.
+        await consolidation.release(tx, caller, batch.token)
+        told = (Event("episode_consolidated", MemoryType.EPISODE, each) for each in marked)
+        await events.append(tx, caller, *told)
         record.episodes = len(marked)
         await consolidation.end(tx, caller, batch.run_id, record)
     return applying.learned
@@ -179,6 +207,11 @@ def _keys(lessons: Lessons, butler: str) -> list[str]:
     """Every key a batch may write, so that two batches at once can't each hold what the other needs."""
     written = [fact.key for _, fact in (*lessons.facts, *lessons.updates) if not isinstance(fact, Fault)]
     return [*written, *(f"rules of {scope}" for scope in (GLOBAL, butler) if lessons.rules)]
+
+
+def _targets(lessons: Lessons) -> list[UUID]:
+    """Everything known that a batch may change or confirm."""
+    return [each.target_id for each in lessons.confirmations] + [update.target_id for update, _ in lessons.updates]
 
 
 Step = tuple[str, Callable[[], Awaitable[None]]]
@@ -205,6 +238,9 @@ async def _isolated(applying: Applying, name: str, step: Callable[[], Awaitable[
             raise fault from error
         if fault is None:
             log.exception("an action of consolidation failed", extra={"action": name})
+        else:
+            log.warning("an action of consolidation was not applied", extra={"action": name, "code": fault.code})
+        applying.declined += isinstance(fault, Declined)
         applying.record.errors.append(f"{name}: {fault.message if fault else type(error).__name__}")
 
 
@@ -221,6 +257,9 @@ async def _fact(applying: Applying, found: FactFound, made: NewFact | Fault) -> 
     if known is not None:
         await _confirmed(applying, MemoryType.FACT, known, evidence)
         return
+    since = applying.latest(evidence)
+    if await facts.is_unwanted(applying.tx, applying.caller, fact, applying.scopes, since):
+        raise Declined("somebody wanted it forgotten after it was said")
     await _put(applying, fact, evidence)
 
 
@@ -243,15 +282,15 @@ async def _put(applying: Applying, fact: NewFact, evidence: Sequence[UUID]) -> N
     )
     fact_id = UUID(stored["id"])
     if stored.get("confirmed_existing"):
-        applying.record.confirmed += 1
         await _support(applying, MemoryType.FACT, fact_id, evidence)
+        applying.record.confirmed += 1
         return
     replaced = stored.get("superseded_id")
+    await _derive(applying, MemoryType.FACT, fact_id, evidence)
     if replaced:
         applying.record.facts_updated += 1
     else:
         applying.record.facts_created += 1
-    await _derive(applying, MemoryType.FACT, fact_id, evidence)
     applying.learned.append(
         {
             "memory_type": "fact",
@@ -272,10 +311,16 @@ async def _rule(applying: Applying, found: RuleFound, made: NewRule | Fault) -> 
     evidence = applying.evidence(found.evidence)
     vector = applying.vectors[rule.searchable]
     said = essence(rule.content)
+    for warning in await rules.warnings(tx, caller, applying.scopes):
+        if essence(warning.original or "") == said:
+            raise Declined(f"the rule {warning.id} said this until it did harm")
+    unwanted = await rules.unwanted(tx, caller, applying.scopes, applying.latest(evidence))
+    if any(essence(each.content) == said for each in unwanted):
+        raise Declined("somebody wanted it forgotten after it was said")
     for near in await rules.nearest(tx, caller, vector, applying.scopes, _NEIGHBOURS):
-        if near.original is not None and essence(near.original) == said:
-            raise Conflict(f"the rule {near.id} said this until it did harm")
         if essence(near.content) == said:
+            if near.awaits_inversion:
+                raise Declined("the rule that says this does harm")
             await _confirmed(applying, MemoryType.RULE, near.id, evidence)
             return
     rule_id = await rules.insert(

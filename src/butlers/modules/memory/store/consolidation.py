@@ -75,6 +75,17 @@ class RunRecord:
     tokens_estimated: bool = False
     error: str | None = None
 
+    def begin_again(self) -> None:
+        """Nothing has been applied, or all of it was taken back."""
+        self.facts_created = self.facts_updated = self.rules_created = self.confirmed = 0
+        self.errors = []
+
+    def come_to_nothing(self, status: str, error: str) -> None:
+        """The batch ended without an effect; what was wrong with its parts stays on record."""
+        said = self.errors
+        self.begin_again()
+        self.status, self.error, self.errors = status, error, said
+
 
 async def groups_everywhere(database: Database, most: int) -> list[Group]:
     """Who has episodes that wait, in all tenants; their words stay where they are."""
@@ -138,9 +149,16 @@ async def hold(tx: Connection, caller: Caller, batch: Batch) -> list[Held]:
     return [Held(row["id"], row["ours"], row["forgotten"]) async for row in rows]
 
 
-async def mark(tx: Connection, caller: Caller, token: UUID) -> list[UUID]:
-    """The episodes of a lease are consolidated from now on."""
-    return [row["id"] async for row in _sql.mark(tx, tenant_id=caller.tenant, token=token)]
+async def hold_targets(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
+    """Hold what is to be changed or confirmed, in one order for all, so that no two wait in a circle."""
+    for statement in (_sql.hold_facts, _sql.hold_rules):
+        async for _ in statement(tx, tenant_id=caller.tenant, ids=list(ids)):
+            pass
+
+
+async def mark(tx: Connection, caller: Caller, token: UUID, ids: Sequence[UUID]) -> list[UUID]:
+    """These episodes of a lease are consolidated from now on."""
+    return [row["id"] async for row in _sql.mark(tx, tenant_id=caller.tenant, token=token, ids=list(ids))]
 
 
 async def fail(tx: Connection, caller: Caller, token: UUID, error: str, max_attempts: int) -> list[Failed]:

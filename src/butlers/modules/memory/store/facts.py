@@ -99,6 +99,21 @@ async def saying(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence
     return found
 
 
+async def is_unwanted(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str], since: datetime) -> bool:
+    """Whether somebody wanted forgotten, since then, that this is so."""
+    return bool(
+        await _sql.is_unwanted(
+            tx,
+            tenant_id=caller.tenant,
+            scopes=list(scopes),
+            subject=fact.subject,
+            predicate=fact.predicate,
+            content=fact.content,
+            since=since,
+        )
+    )
+
+
 async def live_under_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:
     """The live fact with the same key."""
     if fact.entity_id is not None:

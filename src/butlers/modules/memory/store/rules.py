@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -51,7 +52,8 @@ class Said:
 
     id: UUID
     content: str
-    original: str | None
+    original: str | None = None
+    awaits_inversion: bool = False
 
 
 async def nearest(tx: Connection, caller: Caller, embedded: Embedded, scopes: Sequence[str], most: int) -> list[Said]:
@@ -64,7 +66,19 @@ async def nearest(tx: Connection, caller: Caller, embedded: Embedded, scopes: Se
         scopes=list(scopes),
         most=most,
     )
+    return [Said(row["id"], row["content"], awaits_inversion=row["awaits_inversion"]) async for row in rows]
+
+
+async def warnings(tx: Connection, caller: Caller, scopes: Sequence[str]) -> list[Said]:
+    """The warnings in scope, with what they said before they did harm."""
+    rows = _sql.warnings(tx, tenant_id=caller.tenant, scopes=list(scopes))
     return [Said(row["id"], row["content"], row["original"]) async for row in rows]
+
+
+async def unwanted(tx: Connection, caller: Caller, scopes: Sequence[str], since: datetime) -> list[Said]:
+    """The rules in scope that somebody wanted forgotten since then."""
+    rows = _sql.unwanted(tx, tenant_id=caller.tenant, scopes=list(scopes), since=since)
+    return [Said(row["id"], row["content"]) async for row in rows]
 
 
 async def live_among(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> set[UUID]:

@@ -21,7 +21,8 @@ select tenant_id, butler, count(*) as waiting, min(created_at) as oldest, min(ex
 select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || :butler, 5));
 
 -- name: is_taken(tenant_id, butler)$
--- Whether a worker has episodes of the group: its turn comes first, or later knowledge would be overtaken by earlier.
+-- Whether a worker has episodes of the group, or some wait to be tried again: their turn comes first, or later knowledge
+-- would be overtaken by earlier.
 select exists (
     select
       from episodes
@@ -30,6 +31,14 @@ select exists (
        and lease_token is not null
        and leased_until > now()
        and consolidation_status in ('pending', 'failed')
+) or exists (
+    select
+      from episodes
+     where tenant_id = :tenant_id
+       and butler = :butler
+       and consolidation_status = 'failed'
+       and next_consolidation_retry_at > now()
+       and (expires_at is null or expires_at > now())
 );
 
 -- name: waiting(tenant_id, butler, most)
@@ -107,32 +116,48 @@ select id, lease_token is not distinct from :token as ours, metadata ? 'forgotte
  order by id
    for update;
 
--- name: mark(tenant_id, token)
--- The episodes of a lease have been consolidated.
+-- name: hold_facts(tenant_id, ids)
+-- Facts that are to be changed or confirmed.
+select id from facts where tenant_id = :tenant_id and id = any (:ids) order by id for update;
+
+-- name: hold_rules(tenant_id, ids)
+-- Rules that are to be confirmed.
+select id from rules where tenant_id = :tenant_id and id = any (:ids) order by id for update;
+
+-- name: mark(tenant_id, token, ids)
+-- These episodes of a lease have been consolidated.
 update episodes
    set consolidation_status = 'consolidated', last_consolidation_error = null, next_consolidation_retry_at = null,
        lease_token = null, leased_until = null
  where tenant_id = :tenant_id
    and lease_token = :token
+   and id = any (:ids)
    and consolidation_status in ('pending', 'failed')
 returning id;
 
 -- name: fail(tenant_id, token, error, max_attempts)
--- One more attempt at the episodes of a lease came to nothing; after the last they are set aside.
-update episodes
-   set consolidation_attempts = consolidation_attempts + 1,
-       consolidation_status = case when consolidation_attempts + 1 >= :max_attempts then 'dead_letter' else 'failed' end,
+-- One more attempt at the episodes of a lease came to nothing. They wait together, as long as the one that was tried most
+-- often has to; after its last attempt each is set aside.
+with tried as (
+    select max(consolidation_attempts) as attempts, 0.8 + 0.4 * random() as jitter
+      from episodes
+     where tenant_id = :tenant_id
+       and lease_token = :token
+)
+update episodes e
+   set consolidation_attempts = e.consolidation_attempts + 1,
+       consolidation_status = case when e.consolidation_attempts + 1 >= :max_attempts then 'dead_letter' else 'failed' end,
        last_consolidation_error = :error,
        next_consolidation_retry_at = case
-           when consolidation_attempts + 1 < :max_attempts
-           then now() + least(interval '30 seconds' * 2 ^ least(consolidation_attempts, 20), interval '1 hour')
-                        * (0.8 + 0.4 * random())
+           when e.consolidation_attempts + 1 < :max_attempts
+           then now() + least(interval '30 seconds' * 2 ^ least(tried.attempts, 20), interval '1 hour') * tried.jitter
        end,
        lease_token = null, leased_until = null
- where tenant_id = :tenant_id
-   and lease_token = :token
-   and consolidation_status in ('pending', 'failed')
-returning id, consolidation_status as status, consolidation_attempts as attempts;
+  from tried
+ where e.tenant_id = :tenant_id
+   and e.lease_token = :token
+   and e.consolidation_status in ('pending', 'failed')
+returning e.id, e.consolidation_status as status, e.consolidation_attempts as attempts;
 
 -- name: dead_letters(tenant_id, most)
 -- Episodes that were set aside after their last attempt, oldest first.
@@ -140,6 +165,7 @@ select id, butler, content, created_at, expires_at, consolidation_attempts, last
   from episodes
  where tenant_id = :tenant_id
    and consolidation_status = 'dead_letter'
+   and not metadata ? 'forgotten_until'
  order by created_at, id
  limit :most;
 
@@ -168,7 +194,7 @@ insert into consolidation_runs (tenant_id, id, butler, lease_token, episodes)
 values (:tenant_id, :id, :butler, :token, :episodes);
 
 -- name: end_run(tenant_id, id, status, session_id, episodes, facts_created, facts_updated, rules_created, confirmed, errors, parse_errors, input_tokens, output_tokens, tokens_estimated, error)!
--- How a batch that is still running ended.
+-- How a batch ended that is still running, or was given up because it took too long to say.
 update consolidation_runs
    set status = :status, finished_at = now(), session_id = :session_id, episodes = :episodes,
        facts_created = :facts_created, facts_updated = :facts_updated, rules_created = :rules_created,
@@ -176,7 +202,7 @@ update consolidation_runs
        output_tokens = :output_tokens, tokens_estimated = :tokens_estimated, error = :error
  where tenant_id = :tenant_id
    and id = :id
-   and status = 'running';
+   and status in ('running', 'lost');
 
 -- name: spent(tenant_id)$
 -- The tokens a tenant's batches took in the last day.

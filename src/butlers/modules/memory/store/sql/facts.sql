@@ -30,6 +30,22 @@ select id
  order by created_at, id
  limit 1;
 
+-- name: is_unwanted(tenant_id, scopes, subject, predicate, content, since)$
+-- Whether a fact that says the same about the same was retracted since then.
+select exists (
+    select
+      from facts f
+      join memory_events e
+        on e.tenant_id = :tenant_id and e.entity_type = 'fact' and e.entity_id = f.id and e.event_type = 'fact_forgotten'
+     where f.tenant_id = :tenant_id
+       and f.subject = :subject
+       and f.predicate = :predicate
+       and f.scope = any (:scopes)
+       and f.validity = 'retracted'
+       and f.content = :content
+       and e.occurred_at >= :since
+);
+
 -- name: live_by_subject(tenant_id, scope, subject, predicate)^
 -- The live fact under a subject's key.
 select id, content, permanence, importance, tags, metadata

@@ -41,7 +41,7 @@ returning id;
 
 -- name: nearest(tenant_id, version, embedding, scopes, most)
 -- The live rules nearest to a vector.
-select id, content, metadata ->> 'original_content' as original
+select id, content, coalesce((metadata -> 'needs_inversion')::boolean, false) as awaits_inversion
   from rules
  where tenant_id = :tenant_id
    and embedding_version_id = :version
@@ -49,6 +49,27 @@ select id, content, metadata ->> 'original_content' as original
    and not coalesce((metadata -> 'forgotten')::boolean, false)
  order by embedding <=> :embedding, id
  limit :most;
+
+-- name: warnings(tenant_id, scopes)
+-- The rules that did harm, with what they said before.
+select id, content, metadata ->> 'original_content' as original
+  from rules
+ where tenant_id = :tenant_id
+   and scope = any (:scopes)
+   and maturity = 'anti_pattern'
+   and metadata ? 'original_content';
+
+-- name: unwanted(tenant_id, scopes, since)
+-- The rules that somebody wanted forgotten since then; one that only faded away may come back.
+select r.id, r.content
+  from memory_events e
+  join rules r on r.tenant_id = :tenant_id and r.id = e.entity_id
+ where e.tenant_id = :tenant_id
+   and e.event_type = 'rule_forgotten'
+   and e.occurred_at >= :since
+   and e.payload ->> 'by' is distinct from 'decay'
+   and r.scope = any (:scopes)
+   and coalesce((r.metadata -> 'forgotten')::boolean, false);
 
 -- name: live_among(tenant_id, ids, scopes)
 -- The live rules among these ids.
