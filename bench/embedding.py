@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from butlers.modules.memory import minilm
-from butlers.modules.memory.embedding import EmbeddingEngine, load
+from butlers.modules.memory.embedding import EmbeddingEngine
+from butlers.modules.memory.inference import load
 from report import Report, Table
 from world import sentence
 

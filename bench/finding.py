@@ -18,7 +18,7 @@ from pgvector.asyncpg import register_vector
 
 from butlers.app import Butler
 from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.embedding import load
+from butlers.modules.memory.inference import load
 from butlers.modules.memory.operations import reading, upkeep
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories

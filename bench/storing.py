@@ -9,7 +9,7 @@ from pathlib import Path
 
 from butlers.app import Butler
 from butlers.modules.memory.domain.model import NewFact
-from butlers.modules.memory.embedding import Model, load
+from butlers.modules.memory.inference import Model, load
 from butlers.modules.memory.operations import portability, writing
 from butlers.modules.memory.operations.once import Request
 from butlers.modules.memory.runtime import Memory

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from butlers import db, migrate, provision
 from butlers.caller import Caller
-from butlers.config import Configuration, Environment, environment, load
-from butlers.contract import Module, Spawner
+from butlers.config import Configuration, Environment, ScheduleEntry, environment, load
+from butlers.contract import Job, JobResult, Module, Spawner
 from butlers.db import Database, PlainConnection
 from butlers.errors import ConfigurationFault
 from butlers.host.migrations import CORE
@@ -21,6 +21,7 @@ from butlers.modules.memory import MemoryModule
 from butlers.provision import Place
 
 if TYPE_CHECKING:
+    from butlers.host.scheduler import Scheduler
     from butlers.host.server import Server
 
 MODULES: tuple[type[Module], ...] = (MemoryModule,)
@@ -197,6 +198,41 @@ def _importing_the_server() -> "asyncio.Future[object]":
     return asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "butlers.host.server"))
 
 
+def jobs(butler: Butler) -> list[Job]:
+    """What runs by the clock: the modules' jobs, and the prompts of the configuration."""
+    brought = [job for module in butler.modules for job in module.jobs()]
+    taken = {job.name for job in brought}
+    for place, entry in enumerate(butler.config.butler.schedule):
+        if entry.name in taken:
+            raise ConfigurationFault(
+                f"butler.schedule[{place}].name: '{entry.name}' is the name of a job of its own",
+                hint="Give the prompt another name.",
+            )
+    return [*brought, *(_prompted(butler, entry) for entry in butler.config.butler.schedule)]
+
+
+def _prompted(butler: Butler, entry: ScheduleEntry) -> Job:
+    """A session that starts by the clock."""
+
+    async def run(caller: Caller) -> JobResult:
+        answered = await butler.spawner.spawn(caller, entry.prompt, trigger_source=f"schedule:{entry.name}")
+        return {"session_id": str(answered.session_id), "characters": len(answered.text)}
+
+    return Job(entry.name, entry.cron, run, shared=False)
+
+
+@contextlib.asynccontextmanager
+async def scheduled(
+    folder: Path, modules: Sequence[type[Module]] = MODULES
+) -> "AsyncIterator[tuple[Butler, Scheduler]]":
+    """A butler and its jobs, none of them started: for whoever looks at them or runs one by hand."""
+    from butlers.host.metrics import Metrics
+    from butlers.host.scheduler import Scheduler
+
+    async with opened(configuration(folder, modules), environment(), modules) as butler:
+        yield butler, Scheduler(butler.database, butler.caller(), jobs(butler), Metrics())
+
+
 @contextlib.asynccontextmanager
 async def serving(
     butler: Butler, *, over_http: bool = True, after: "asyncio.Future[object] | None" = None
@@ -211,10 +247,17 @@ async def serving(
     metrics = Metrics()
     offers = [Offer(tool, module.state) for module in butler.modules for tool in module.tools()]
     gauges = {module.name: module.gauges for module in butler.modules}
-    jobs = [job for module in butler.modules for job in module.jobs()]
-    scheduler = Scheduler(butler.database, butler.caller(actor="scheduler"), jobs, metrics)
+    scheduler = Scheduler(butler.database, butler.caller(actor="scheduler"), jobs(butler), metrics)
     scheduler.start()
     try:
-        yield build(butler.config.butler, butler.database, offers, gauges, metrics, over_http=over_http)
+        yield build(
+            butler.config.butler,
+            butler.database,
+            offers,
+            gauges,
+            metrics,
+            over_http=over_http,
+            jobs=scheduler.standings,
+        )
     finally:
         await scheduler.stop(butler.config.butler.limits.grace_seconds)

@@ -6,12 +6,10 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from cronsim import CronSim, CronSimError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -23,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from butlers import cron
 from butlers.caller import valid_tenant
 from butlers.errors import ConfigurationFault, InvalidInput
 from butlers.toml_lines import Key, Lines, Problem, problems_in, refusal, shown, unknown
@@ -31,8 +30,6 @@ FILE = "butler.toml"
 _TABLES = ("butler", "modules")
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("console", "json")
-_A_MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
-_CRON_HELP = "five fields are allowed: minute, hour, day of month, month, day of week, as in '0 8 * * *'"
 
 
 def _not_blank(text: str) -> str:
@@ -43,12 +40,9 @@ def _not_blank(text: str) -> str:
 
 def _cron(expression: str) -> str:
     try:
-        fires = next(CronSim(expression, _A_MONDAY), None)
-    except (CronSimError, ValueError, AssertionError) as error:
-        raise ValueError(f"{shown(expression)} is not a cron expression ({error}); {_CRON_HELP}") from None
-    if fires is None:
-        raise ValueError(f"{shown(expression)} names no day that ever comes; {_CRON_HELP}")
-    return expression
+        return cron.valid(expression)
+    except ValueError as error:
+        raise ValueError(f"{shown(expression)} {error}") from None
 
 
 def _butler_name(name: str) -> str:

@@ -78,6 +78,8 @@ class Job:
     name: str
     cron: str
     run: Callable[[Caller], Awaitable[JobResult]]
+    shared: bool = True
+    """Whether it is one job for all butlers of a database, or each butler's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from butlers import app, db
+from butlers.app import Butler
 from butlers.config import Configuration, Environment
 from butlers.contract import Check
+from butlers.cron import local_time
 from butlers.db import PlainConnection
 from butlers.errors import Fault, Unavailable
-from butlers.host import modules, runtimes
+from butlers.host import jobs, modules, runtimes
 from butlers.provision import Place
 
 
@@ -23,6 +25,7 @@ async def examine(folder: Path, environment: Environment) -> list[Check]:
     return checks
 
 
+_LATE_SECONDS = 600
 _ORDER = ("configuration", "runtime", "database", "schema", "row-level security", "modules")
 
 
@@ -79,6 +82,23 @@ async def _schema(place: Place, config: Configuration) -> Check:
     return Check("schema", "ok", f"at {heads}" if migration is None else f"migrated now, to {heads}")
 
 
+async def _jobs(butler: Butler) -> Check:
+    """Whether what should run by the clock did, and went well."""
+    named = {jobs.key(job, butler.config.butler.name): job for job in app.jobs(butler)}
+    now = local_time()
+    standings = await jobs.standings(butler.database, named, now)
+    if failed := [each for each in standings if each.status in {"failed", "lost"}]:
+        said = "; ".join(f"{each.job}: {each.error}" for each in failed)
+        return Check("jobs", "warn", said, f"Mend it, or try `butlers jobs run DIR {failed[0].job}`.")
+    if late := [each.job for each in standings if each.overdue(now, _LATE_SECONDS)]:
+        said = f"{', '.join(late)} should have run by now"
+        return Check("jobs", "warn", said, "Jobs run while the butler runs: `butlers run DIR`.")
+    if not standings:
+        return Check("jobs", "ok", "none")
+    first = min(standings, key=lambda each: each.next_run)
+    return Check("jobs", "ok", f"{len(standings)}, the next is {first.job} at {first.next_run:%Y-%m-%d %H:%M}")
+
+
 async def _modules(place: Place, config: Configuration) -> AsyncIterator[Check]:
     kinds = modules.in_order({module.name: module for module in app.MODULES}, config.modules)
     database = await db.connect(place.dsn, pool_size=2)
@@ -88,6 +108,7 @@ async def _modules(place: Place, config: Configuration) -> AsyncIterator[Check]:
         for module in started:
             for check in await module.checks():
                 yield check
+        yield await _jobs(Butler(config, place, database, started, starts))
         await modules.stop(started)
     finally:
         await database.close()

@@ -17,6 +17,7 @@ from butlers.modules.memory.domain.scoring import Weights, recency
 from butlers.modules.memory.operations.reading import RECALL_DEPTH
 from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
 
+JOBS = ("consolidate", "decay_sweep", "episode_cleanup", "reembed", "index_upkeep")
 DOCS = Path(__file__).parents[2] / "docs"
 TOOLS = (DOCS / "reference" / "tools.md").read_text(encoding="utf-8")
 SCORING = (DOCS / "explanation" / "scoring.md").read_text(encoding="utf-8")
@@ -41,7 +42,8 @@ async def served(tmp_path_factory, worker, environment):
     folder = tmp_path_factory.mktemp("pages")
     (folder / "butler.toml").write_text(
         f'[butler]\nname = "general"\nport = 0\n[butler.auth]\ntenant = "t{uuid4().hex[:12]}"\n'
-        '[modules.memory]\nenabled = true\ntoolset = "full"\n'
+        '[modules.memory]\nenabled = true\ntoolset = "full"\n[modules.memory.schedule]\n'
+        + "".join(f'{job} = "0 0 29 2 *"\n' for job in JOBS)
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BUTLERS_HOME", str(environment.home))

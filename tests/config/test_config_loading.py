@@ -67,6 +67,12 @@ section_quotas = { facts = 0.5, rules = 0.25, episodes = 0.25 }
 fading_below = 0.3
 expired_below = 0.1
 
+max_expired_share = 0.5
+
+[modules.memory.embedding]
+folder = "/models/small"
+pooling = "cls"
+
 [modules.memory.consolidation]
 batch_size = 40
 max_attempts = 4
@@ -176,7 +182,8 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "section_quotas": {"facts": 0.5, "rules": 0.25, "episodes": 0.25},
             "maturity_importance": {"candidate": 4.0, "established": 6.0, "proven": 8.0, "anti_pattern": 6.0},
         },
-        "confidence": {"fading_below": 0.3, "expired_below": 0.1},
+        "confidence": {"fading_below": 0.3, "expired_below": 0.1, "max_expired_share": 0.5},
+        "embedding": {"folder": "/models/small", "pooling": "cls"},
         "consolidation": {
             "batch_size": 40,
             "max_attempts": 4,
@@ -185,6 +192,7 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "lease_seconds": 30.0,
         },
         "schedule": {
+            "reembed": "*/10 * * * *",
             "consolidate": "0 */3 * * *",
             "decay_sweep": "0 2 * * *",
             "episode_cleanup": "0 5 * * *",
@@ -248,7 +256,8 @@ def test_memory_by_itself_is_as_documented() -> None:
             "section_quotas": {"facts": 0.6, "rules": 0.25, "episodes": 0.15},
             "maturity_importance": {"candidate": 4.0, "established": 6.0, "proven": 8.0, "anti_pattern": 6.0},
         },
-        "confidence": {"fading_below": 0.2, "expired_below": 0.05},
+        "confidence": {"fading_below": 0.2, "expired_below": 0.05, "max_expired_share": 0.1},
+        "embedding": {"folder": None, "pooling": "mean"},
         "consolidation": {
             "batch_size": 50,
             "max_attempts": 5,
@@ -257,6 +266,7 @@ def test_memory_by_itself_is_as_documented() -> None:
             "lease_seconds": 120.0,
         },
         "schedule": {
+            "reembed": "*/10 * * * *",
             "consolidate": "0 */6 * * *",
             "decay_sweep": "0 3 * * *",
             "episode_cleanup": "0 4 * * *",

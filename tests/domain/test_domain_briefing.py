@@ -17,7 +17,7 @@ from butlers.modules.memory.domain.briefing import (
     fact_line,
     rule_line,
 )
-from butlers.modules.memory.domain.tokens import UNKNOWN, charge
+from butlers.modules.memory.domain.tokens import charge
 
 TITLES = ("Key Facts", "Active Rules", "Recent Episodes")
 NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
@@ -162,4 +162,4 @@ def test_lines_say_what_they_are():
 
 
 def test_what_the_tokenizer_does_not_know_is_charged_by_its_bytes():
-    assert charge("hi 👩 x", ["hi", UNKNOWN, "x"], [(0, 2), (3, 4), (5, 6)]) == 1 + 4 + 1
+    assert charge("hi 👩 x", ["hi", "[UNK]", "x"], [(0, 2), (3, 4), (5, 6)]) == 1 + 4 + 1

@@ -12,9 +12,10 @@ import pytest
 from butlers import app
 from butlers.caller import Caller
 from butlers.contract import Job
+from butlers.cron import due
 from butlers.errors import Conflict
 from butlers.host.metrics import Metrics
-from butlers.host.scheduler import Scheduler, due
+from butlers.host.scheduler import Scheduler
 from probe import MODULES
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -132,7 +133,7 @@ async def test_a_job_runs_when_its_moment_has_come_and_not_before(database, call
 async def test_runs_missed_while_nothing_ran_are_caught_up_once(database, caller):
     work, clock = Work(), Clock()
     scheduler = Scheduler(database, caller, [work.job], Metrics(), clock)
-    await scheduler.run(work.job, NOON)
+    await scheduler._turn(work.job.name, NOON)
     clock.now = NOON + timedelta(hours=5, minutes=20)
     async with watching(database, caller, work, clock=clock):
         rows = await ran(database, caller, work, 2)
@@ -204,7 +205,7 @@ async def test_a_run_whose_process_is_gone_is_given_up_by_the_next(database, cal
             work.job.name,
             NOON - timedelta(hours=1),
         )
-    await scheduler.run(work.job, NOON)
+    await scheduler._turn(work.job.name, NOON)
     rows = await recorded(database, caller, work)
     assert [(row["status"], row["error"]) for row in rows] == [
         ("lost", "the process that ran it ended"),
@@ -246,7 +247,7 @@ async def test_a_butler_that_runs_for_real_keeps_its_jobs(folder, process, clust
 
         await until(three, 30)
         assert await asyncio.to_thread(butler.end) == 0
-        rows = await connection.fetch("select scheduled_for, status from job_runs order by scheduled_for")
+        rows = await connection.fetch("select scheduled_for, status from job_runs where job = 'probe_job' order by 1")
     finally:
         await connection.close()
     moments = [row["scheduled_for"] for row in rows]

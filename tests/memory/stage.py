@@ -90,6 +90,7 @@ async def everyones_arguments(tools: "Tools", butler: str) -> dict[str, dict[str
         "memory_restore": {"memory_type": "fact", "memory_id": gone},
         "memory_forget": named,
         "memory_run_consolidation": {"dry_run": True},
+        "memory_run_episode_cleanup": {"dry_run": True},
         "memory_dead_letters": {"retry": True},
         "entity_create": {"canonical_name": "The secret tea house", "entity_type": "place", "aliases": ["tea"]},
         "entity_get": {"entity_id": ada},

@@ -2,7 +2,7 @@
 
 import typer
 
-from butlers.cli import keys, lifecycle, memory
+from butlers.cli import jobs, keys, lifecycle, memory
 
 app = typer.Typer(
     name="butlers",
@@ -15,6 +15,7 @@ app = typer.Typer(
 for command in lifecycle.COMMANDS:
     app.command()(command)
 app.add_typer(keys.app, name="key")
+app.add_typer(jobs.app, name="jobs")
 app.add_typer(memory.app, name="memory")
 
 

@@ -174,6 +174,13 @@ def consolidated(answer: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def did(answer: Mapping[str, Any]) -> RenderableType:
+    """What a job did, by its counts, and what it warns of."""
+    counts = {name: value for name, value in answer.items() if name not in {"warnings", "dry_run"}}
+    head = [Text("Nothing was changed; it would be:")] if answer.get("dry_run") else []
+    return Group(*head, _fields(counts), *(visible(warning) for warning in answer.get("warnings", ())))
+
+
 def given_up(answer: Mapping[str, Any]) -> RenderableType:
     """Episodes that consolidation gave up, or how many of them wait again."""
     if "requeued" in answer:
@@ -231,5 +238,6 @@ VIEWS: Mapping[str, View] = {
     "memory_history": history,
     "memory_context": plain,
     "memory_run_consolidation": consolidated,
+    "memory_run_episode_cleanup": did,
     "memory_dead_letters": given_up,
 }

@@ -1,16 +1,23 @@
 """What is counted and timed, for Prometheus. A registry for each butler, so that two in one process stay apart."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from butlers.db import Database
 from butlers.errors import Fault
+from butlers.host.jobs import Standing
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 Gauges = Callable[[], Awaitable[Mapping[str, float]]]
+Jobs = Callable[[], Awaitable[Sequence[Standing]]]
+
+
+async def no_jobs() -> Sequence[Standing]:
+    """Of a server without a scheduler."""
+    return ()
 
 
 class Metrics:
@@ -48,15 +55,37 @@ class Metrics:
             "butlers_module", "What a module says of itself.", ("module", "name"), registry=self.registry
         )
 
-    async def render(self, database: Database, modules: Mapping[str, Gauges]) -> bytes:
-        """The page a scraper reads; what a module can't tell right now is left out."""
+        self._next_run = Gauge(
+            "butlers_job_next_run_timestamp_seconds", "When a job runs next.", ("job",), registry=self.registry
+        )
+        self._last_success = Gauge(
+            "butlers_job_last_success_timestamp_seconds",
+            "When a job last succeeded, on any process.",
+            ("job",),
+            registry=self.registry,
+        )
+        self._failing = Gauge(
+            "butlers_job_failing", "Whether the last run of a job came to nothing.", ("job",), registry=self.registry
+        )
+
+    async def render(self, database: Database, modules: Mapping[str, Gauges], jobs: Jobs = no_jobs) -> bytes:
+        """The page a scraper reads; what can't be told right now is left out."""
         use = database.usage()
         self._pool.labels("idle").set(use.idle)
         self._pool.labels("busy").set(use.size - use.idle)
         self._pool.labels("limit").set(use.limit)
+        with contextlib.suppress(Fault):
+            for standing in await jobs():
+                self._show(standing)
         self._module.clear()
         for module, gauges in modules.items():
             with contextlib.suppress(Fault):
                 for name, value in (await gauges()).items():
                     self._module.labels(module, name).set(value)
         return generate_latest(self.registry)
+
+    def _show(self, standing: Standing) -> None:
+        self._next_run.labels(standing.job).set(standing.next_run.timestamp())
+        self._failing.labels(standing.job).set(standing.status in {"failed", "lost"})
+        if standing.succeeded_at is not None:
+            self._last_success.labels(standing.job).set(standing.succeeded_at.timestamp())

@@ -1,40 +1,44 @@
-"""Runs each job when its cron expression says so, on one process at a time, and keeps a record of every run."""
+"""Runs each job when its cron expression says so, on one process at a time, and tries again what failed."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from importlib import resources
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
-import aiosql
-from cronsim import CronSim
-
+from butlers import cron
 from butlers.caller import Caller
 from butlers.contract import Job, JobResult
+from butlers.cron import local_time
 from butlers.db import Database, fault_of
-from butlers.errors import Fault
+from butlers.errors import Conflict, Fault
+from butlers.host import jobs as records
+from butlers.host.jobs import Begun, Later, Settled, Standing
 from butlers.host.metrics import Metrics
 
 log = logging.getLogger("butlers.jobs")
-_queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "job_runs.sql"), "asyncpg")
-_LONGEST_SLEEP = timedelta(seconds=60)
+_LONGEST_SLEEP = 60.0
+_SHORTEST_SLEEP = 0.05
+_LOOK_AGAIN = 5.0
+"""Seconds after which a job that could not be begun is looked at again."""
 
 Clock = Callable[[], datetime]
 
 
-def local_time() -> datetime:
-    """Now, on the clock of the place the butler runs in: that is the clock people mean in a cron expression."""
-    return datetime.now(UTC).astimezone()
+class RunsElsewhere(Conflict):
+    """Another process is running the job right now."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"another process is running {name}", hint="`butlers jobs list DIR` shows how it stands.")
 
 
-def due(cron: str, now: datetime) -> datetime:
-    """The latest moment at or before `now` that the expression names."""
-    # Whole seconds: with a fraction left in, the moment could be one that is still to come.
-    after = now.replace(microsecond=0) + timedelta(seconds=1)
-    moment: datetime = next(CronSim(cron, after, reverse=True))
-    return moment
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What became of one look at a job: whether its moment is over, or after how many seconds to look again."""
+
+    over: bool
+    look_again: float = _LOOK_AGAIN
 
 
 class Scheduler:
@@ -50,7 +54,7 @@ class Scheduler:
     ) -> None:
         self._database = database
         self._caller = caller
-        self._jobs = jobs
+        self._jobs = {records.key(job, caller.butler): job for job in jobs}
         self._metrics = metrics
         self._clock = clock
         self._stopping = asyncio.Event()
@@ -58,7 +62,7 @@ class Scheduler:
 
     def start(self) -> None:
         """Begin to watch the clock."""
-        self._tasks = [asyncio.create_task(self._watch(job), name=f"job {job.name}") for job in self._jobs]
+        self._tasks = [asyncio.create_task(self._watch(name), name=f"job {name}") for name in self._jobs]
 
     async def stop(self, seconds: float) -> None:
         """Start nothing more, let what runs end within the time given, then cancel it."""
@@ -69,57 +73,56 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _watch(self, job: Job) -> None:
+    async def standings(self) -> list[Standing]:
+        """How each job stands."""
+        return await records.standings(self._database, self._jobs, self._clock())
+
+    async def run(self, job: Job) -> JobResult:
+        """One run by hand, recorded; raises what the job raised, or `RunsElsewhere`."""
+        name = records.key(job, self._caller.butler)
+        async with self._database.exclusive(_lock(name)) as ours:
+            if not ours:
+                raise RunsElsewhere(job.name)
+            begun = await records.begin(self._database, self._caller, name, None)
+            if not isinstance(begun, Begun):
+                raise TypeError(begun)
+            return await self._recorded(job, begun.id)
+
+    async def _watch(self, name: str) -> None:
         """Run the job at each of its moments; the ones missed while nothing ran are caught up once."""
-        since: datetime | None = None
+        job, over = self._jobs[name], None
         while not self._stopping.is_set():
-            now = self._clock()
-            moment = due(job.cron, now)
-            since = since or await self._last(job) or now
-            if moment > since:
-                await self.run(job, moment)
-                since = moment
-            await self._sleep(job)
+            over = over or await self._over(name)
+            moment, turn = cron.due(job.cron, self._clock()), Turn(over=False)
+            if over is not None:
+                turn = await self._turn(name, moment) if moment > over else Turn(over=True)
+                over = moment if turn.over else over
+            await self._sleep(job, _LONGEST_SLEEP if turn.over else turn.look_again)
 
-    async def _last(self, job: Job) -> datetime | None:
+    async def _over(self, name: str) -> datetime | None:
+        """The latest moment that needs no run any more; for a job that never ran, now. None: nobody can tell yet."""
         try:
-            async with self._database.transaction(self._caller) as tx:
-                last: datetime | None = await _queries.last_scheduled(tx, tenant_id=self._caller.tenant, job=job.name)
-                return last
-        except Fault:
+            return await records.settled(self._database, self._caller, name) or self._clock()
+        except Fault as fault:
+            log.warning("the record of a job can't be read", extra={"job": name, "error": fault.message})
             return None
 
-    async def _sleep(self, job: Job) -> None:
-        # In short steps: a laptop that slept, or a clock that was set, is noticed within a minute.
-        now = self._clock()
-        upcoming: datetime = next(CronSim(job.cron, now))
-        pause = min(upcoming - now, _LONGEST_SLEEP)
+    async def _turn(self, name: str, moment: datetime) -> Turn:
+        """Make the run of a moment, unless another process makes it or it has to wait."""
         try:
-            async with asyncio.timeout(max(pause.total_seconds(), 0.05)):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
-
-    async def run(self, job: Job, moment: datetime | None = None) -> JobResult | None:
-        """One run, recorded; None when another process has this one, or it failed."""
-        try:
-            async with self._database.exclusive(f"butlers job {self._caller.butler} {job.name}") as ours:
-                if not ours or not (run_id := await self._begin(job, moment)):
-                    return None
-                return await self._recorded(job, run_id)
+            async with self._database.exclusive(_lock(name)) as ours:
+                if not ours:
+                    return Turn(over=False)
+                begun = await records.begin(self._database, self._caller, name, moment)
+                if isinstance(begun, Settled):
+                    return Turn(over=True)
+                if isinstance(begun, Later):
+                    return Turn(over=False, look_again=begun.seconds)
+                await self._recorded(self._jobs[name], begun.id)
+                return Turn(over=True)
         except Exception as error:  # noqa: BLE001 — a failing job must not end the watch over the clock
-            self._failed(job, error)
-            return None
-
-    async def _begin(self, job: Job, moment: datetime | None) -> UUID | None:
-        tenant = self._caller.tenant
-        async with self._database.transaction(self._caller) as tx:
-            await _queries.give_up_lost(tx, tenant_id=tenant, job=job.name)
-            last = await _queries.last_scheduled(tx, tenant_id=tenant, job=job.name)
-            if moment and last and last >= moment:
-                return None
-            run_id: UUID = await _queries.start(tx, tenant_id=tenant, job=job.name, scheduled_for=moment)
-            return run_id
+            self._failed(name, error)
+            return Turn(over=False)
 
     async def _recorded(self, job: Job, run_id: UUID) -> JobResult:
         try:
@@ -130,20 +133,31 @@ class Scheduler:
         except Exception as error:
             await self._end(run_id, "failed", {}, _said(error))
             raise
-        await self._end(run_id, "succeeded", dict(result), None)
+        await self._end(run_id, "succeeded", result, None)
         self._metrics.job_runs.labels(job.name, "succeeded").inc()
         log.info("job", extra={"job": job.name, "outcome": "succeeded"})
         return result
 
-    async def _end(self, run_id: UUID, status: str, result: dict[str, Any], error: str | None) -> None:
-        async with self._database.transaction(self._caller) as tx:
-            await _queries.finish(
-                tx, tenant_id=self._caller.tenant, id=run_id, status=status, result=result, error=error
-            )
+    async def _end(self, run_id: UUID, status: str, result: JobResult, error: str | None) -> None:
+        await records.finish(self._database, self._caller, run_id, status, result, error)
 
-    def _failed(self, job: Job, error: Exception) -> None:
-        self._metrics.job_runs.labels(job.name, "failed").inc()
-        log.error("job", extra={"job": job.name, "outcome": "failed"}, exc_info=error)
+    def _failed(self, name: str, error: Exception) -> None:
+        self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
+        log.error("job", extra={"job": name, "outcome": "failed"}, exc_info=error)
+
+    async def _sleep(self, job: Job, seconds: float) -> None:
+        # In short steps: a laptop that slept, or a clock that was set, is noticed within a minute.
+        now = self._clock()
+        until = (cron.upcoming(job.cron, now) - now).total_seconds()
+        try:
+            async with asyncio.timeout(max(min(until, seconds), _SHORTEST_SLEEP)):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+
+def _lock(name: str) -> str:
+    return f"butlers job {name}"
 
 
 def _said(error: Exception) -> str:

@@ -28,7 +28,7 @@ from butlers.host import auth
 from butlers.host.departure import EndsWithItsClient
 from butlers.host.guard import HostAndOriginGuard
 from butlers.host.limits import BodyLimit, RateLimit
-from butlers.host.metrics import Gauges, Metrics
+from butlers.host.metrics import Gauges, Jobs, Metrics, no_jobs
 from butlers.host.middleware import Door
 
 log = logging.getLogger("butlers.server")
@@ -52,6 +52,7 @@ class Server:
     database: Database
     metrics: Metrics
     gauges: Mapping[str, Gauges]
+    jobs: Jobs
     guard: AuthProvider | None
 
 
@@ -63,6 +64,7 @@ def build(
     metrics: Metrics,
     *,
     over_http: bool,
+    jobs: Jobs = no_jobs,
 ) -> Server:
     """A server with these tools; over stdio the caller is whoever started the process."""
     guard = auth.provider(config.auth, database) if over_http else None
@@ -88,7 +90,7 @@ def build(
     _refuse_namesakes(offers)
     for offer in offers:
         mcp.add_tool(_served(offer))
-    return Server(mcp, door, config, database, metrics, gauges, guard)
+    return Server(mcp, door, config, database, metrics, gauges, jobs, guard)
 
 
 def _refuse_namesakes(offers: Sequence[Offer]) -> None:
@@ -199,5 +201,5 @@ async def _metrics(server: Server, request: Request) -> Response:
             )
         if not auth.from_token(token, butler=server.config.name, request_id="metrics").is_admin:
             return PlainTextResponse("the admin role is needed", status_code=403)
-    page = await server.metrics.render(server.database, server.gauges)
+    page = await server.metrics.render(server.database, server.gauges, server.jobs)
     return Response(page, media_type="text/plain; version=0.0.4")

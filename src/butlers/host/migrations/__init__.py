@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_002",
+    head="core_003",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",
@@ -17,5 +17,6 @@ CORE = Branch(
         # Keys are administered by the owner; the application looks one up by its id and sees no others.
         "table api_keys": "",
         "function api_key(uuid)": "execute",
+        "function latest_job_runs()": "execute",
     },
 )

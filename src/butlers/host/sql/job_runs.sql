@@ -1,9 +1,18 @@
--- name: last_scheduled(tenant_id, job)$
--- The latest moment a run of this job was for, however it ended.
+-- name: settled(tenant_id, job, most_attempts)$
+-- The latest moment of this job that needs no further run: it succeeded, or was tried often enough.
 select max(scheduled_for)
   from job_runs
  where tenant_id = :tenant_id
-   and job = :job;
+   and job = :job
+   and (status = 'succeeded' or attempt >= :most_attempts);
+
+-- name: attempts(tenant_id, job, moment)^
+-- How often a moment of this job was tried, and how many seconds ago the last of these ended.
+select count(*) as attempts, extract(epoch from now() - max(finished_at))::double precision as ago
+  from job_runs
+ where tenant_id = :tenant_id
+   and job = :job
+   and scheduled_for = :moment;
 
 -- name: give_up_lost(tenant_id, job)!
 -- Runs whose process is gone: whoever holds the job's lock knows that nobody else is running it.
@@ -13,10 +22,17 @@ update job_runs
    and job = :job
    and status = 'running';
 
--- name: start(tenant_id, job, scheduled_for)$
+-- name: forget_old(tenant_id, job, days)!
+-- Drops runs of this job from long ago.
+delete from job_runs
+ where tenant_id = :tenant_id
+   and job = :job
+   and started_at < now() - make_interval(days => :days);
+
+-- name: start(tenant_id, job, scheduled_for, attempt)$
 -- A run that begins now.
-insert into job_runs (tenant_id, job, scheduled_for, status)
-values (:tenant_id, :job, :scheduled_for, 'running')
+insert into job_runs (tenant_id, job, scheduled_for, attempt, status)
+values (:tenant_id, :job, :scheduled_for, :attempt, 'running')
 returning id;
 
 -- name: finish(tenant_id, id, status, result, error)!
@@ -26,3 +42,8 @@ update job_runs
  where tenant_id = :tenant_id
    and id = :id
    and status = 'running';
+
+-- name: latest()
+-- The latest run of each job, in all tenants.
+select job, scheduled_for, started_at, finished_at, status, attempt, result, error, succeeded_at
+  from latest_job_runs();

@@ -1,12 +1,15 @@
 """[modules.memory] of butler.toml: what is kept, how it is found, and when it is looked after."""
 
 import math
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from butlers.config import Cron, ModuleConfig, Table
 from butlers.contract import Toolset
+from butlers.modules.memory.onnx_folder import OnnxFolder
+from butlers.toml_lines import shown
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0)]
@@ -106,6 +109,12 @@ class ConfidenceConfig(Table):
         description="Below this it expires and is no longer found; less than `fading_below`. 0 keeps all.",
     )
 
+    max_expired_share: Share = Field(
+        0.1,
+        description="The share of a tenant's live facts, and of its rules, that one sweep lets go at the most, and "
+        "100 in any case; the rest fades until the next. It keeps a clock that jumped from emptying a memory.",
+    )
+
     @field_validator("expired_below")
     @classmethod
     def _fade_before_expiring(cls, expired: float, info: ValidationInfo) -> float:
@@ -148,6 +157,31 @@ class ConsolidationConfig(Table):
     )
 
 
+def _absolute(path: str) -> str:
+    if not Path(path).expanduser().is_absolute():
+        raise ValueError(f"{shown(path)} is not an absolute path: /… and ~/… are allowed")
+    return path
+
+
+class EmbeddingConfig(Table):
+    """Which model makes the vectors."""
+
+    folder: Annotated[str, AfterValidator(_absolute)] | None = Field(
+        None,
+        description="A folder with `model.onnx` and `tokenizer.json` of another model of 384 dimensions. Left out, "
+        "it is all-MiniLM-L6-v2. After a change every memory is embedded anew, in the background.",
+    )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean",
+        description="How a text's vector is made of its tokens', where that model's file does not do it itself.",
+    )
+
+    @property
+    def brought(self) -> OnnxFolder | None:
+        """The model somebody brings, if any."""
+        return OnnxFolder(Path(self.folder).expanduser(), self.pooling) if self.folder else None
+
+
 class ScheduleConfig(Table):
     """When memory looks after itself; cron expressions."""
 
@@ -160,6 +194,11 @@ class ScheduleConfig(Table):
         description="When fading memories are marked and expired ones let go. Once a day is enough.",
     )
     episode_cleanup: Cron = Field("0 4 * * *", description="When expired episodes are deleted. Choose a quiet hour.")
+    reembed: Cron = Field(
+        "*/10 * * * *",
+        description="When memories that another model, or another version of it, embedded are embedded anew. With "
+        "nothing to do it costs next to nothing.",
+    )
     index_upkeep: Cron = Field(
         "30 4 * * *",
         description="When vector indexes that their tables have outgrown are built anew. Choose a quiet hour.",
@@ -186,4 +225,5 @@ class MemoryModuleConfig(ModuleConfig):
     retrieval: RetrievalConfig = RetrievalConfig()
     confidence: ConfidenceConfig = ConfidenceConfig()
     consolidation: ConsolidationConfig = ConsolidationConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
     schedule: ScheduleConfig = ScheduleConfig()

@@ -8,18 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from butlers.errors import Fault, Unavailable
 from butlers.modules.memory import minilm
 from butlers.modules.memory.domain.tokens import charge
+from butlers.modules.memory.inference import Model, Vector, load, load_folder
+from butlers.modules.memory.onnx_folder import OnnxFolder
 
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
-    from tokenizers import Encoding, Tokenizer
-
-Vector = list[float]
 LARGEST_BATCH = 32
 _KEPT = 2048
 _LONGEST_KEPT = 2_000
@@ -59,16 +56,17 @@ class Embedder(Protocol):
 
 
 @cache
-def get_embedding_engine(home: Path) -> "EmbeddingEngine":
-    """The one engine of this process; nothing is loaded yet."""
-    return EmbeddingEngine(home / "models")
+def get_embedding_engine(home: Path, brought: OnnxFolder | None = None) -> "EmbeddingEngine":
+    """The one engine of this process for each model; nothing is loaded yet."""
+    return EmbeddingEngine(home / "models", brought)
 
 
 class EmbeddingEngine:
-    """all-MiniLM-L6-v2 on ONNX Runtime."""
+    """A model on ONNX Runtime: all-MiniLM-L6-v2, or one that somebody brings."""
 
-    def __init__(self, cache_folder: Path) -> None:
+    def __init__(self, cache_folder: Path, brought: OnnxFolder | None = None) -> None:
         self._cache_folder = cache_folder
+        self._brought = brought
         self._loading = threading.Lock()
         self._model: Model | None = None
         # One thread: inference uses the cores by itself, and batches form while it is busy.
@@ -80,6 +78,8 @@ class EmbeddingEngine:
     @property
     def version(self) -> EmbeddingVersion:
         """What its vectors are made by."""
+        if self._brought is not None:
+            return EmbeddingVersion(self._brought.name, self._brought.digest, minilm.DIMENSIONS)
         return EmbeddingVersion(minilm.MODEL, minilm.VERSION, minilm.DIMENSIONS)
 
     async def embed(self, text: str | None) -> Vector:
@@ -147,56 +147,12 @@ class EmbeddingEngine:
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
-    def _loaded(self) -> "Model":
+    def _loaded(self) -> Model:
         with self._loading:
             if self._model is None:
-                self._model = load(self._cache_folder)
+                brought = self._brought
+                self._model = load(self._cache_folder) if brought is None else load_folder(brought)
             return self._model
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """The model by itself: tokenizer and session."""
-
-    session: "InferenceSession"
-    tokenizer: "Tokenizer"
-    counter: "Tokenizer"
-
-    def vectors(self, texts: Sequence[str]) -> list[Vector]:
-        """Each text's vector, in one run."""
-        encodings = self.tokenizer.encode_batch(list(texts))
-        (found,) = self.session.run(["embedding"], _inputs(encodings))
-        vectors: list[Vector] = found.tolist()
-        return vectors
-
-
-def _inputs(encodings: "Sequence[Encoding]") -> dict[str, Any]:
-    import numpy as np
-
-    return {
-        "input_ids": np.array([encoding.ids for encoding in encodings], dtype=np.int64),
-        "attention_mask": np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64),
-    }
-
-
-def load(cache_folder: Path) -> "Model":
-    """The bare model, built if need be."""
-    import onnxruntime
-    from tokenizers import Tokenizer
-
-    graph = minilm.graph(cache_folder)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    # Threads that spin while they wait take the cores from the database beside them.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    words = str(minilm.folder() / "tokenizer.json")
-    tokenizer, counter = Tokenizer.from_file(words), Tokenizer.from_file(words)
-    tokenizer.enable_truncation(minilm.MOST_TOKENS)
-    tokenizer.enable_padding()
-    counter.no_truncation()
-    counter.no_padding()
-    return Model(session, tokenizer, counter)
 
 
 def _embeddable(text: str | None) -> str:

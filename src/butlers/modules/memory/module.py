@@ -15,7 +15,7 @@ from butlers.migrate import Branch
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.migrations import MEMORY
-from butlers.modules.memory.operations import consolidation, upkeep
+from butlers.modules.memory.operations import cleanup, consolidation, reembedding, sweeps, upkeep
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS
 
@@ -42,7 +42,11 @@ class MemoryModule:
         """Take configuration, database and what starts sessions; the embedding model waits until it is needed."""
         if not isinstance(config, MemoryModuleConfig):
             raise TypeError(type(config).__name__)
-        self._memory = Memory(database, get_embedding_engine(environment().home), config, butler, spawner)
+        engine = get_embedding_engine(environment().home, config.embedding.brought)
+        if config.embedding.brought is not None:
+            # Somebody else's model is tried before anything is stored with it.
+            await engine.ready()
+        self._memory = Memory(database, engine, config, butler, spawner)
 
     async def on_shutdown(self) -> None:
         """End what goes on in the background, and let go of database and model."""
@@ -63,8 +67,20 @@ class MemoryModule:
         schedule = self.state.config.schedule
         return (
             Job("consolidate", schedule.consolidate, self._consolidate),
+            Job("decay_sweep", schedule.decay_sweep, self._sweep),
+            Job("episode_cleanup", schedule.episode_cleanup, self._clean),
+            Job("reembed", schedule.reembed, self._reembed),
             Job("index_upkeep", schedule.index_upkeep, self._keep_indexes),
         )
+
+    async def _sweep(self, caller: Caller) -> JobResult:
+        return await sweeps.sweep(self.state, replace(caller, actor=sweeps.ACTOR), everywhere=True)
+
+    async def _clean(self, caller: Caller) -> JobResult:
+        return await cleanup.clean(self.state, replace(caller, actor=cleanup.ACTOR), everywhere=True)
+
+    async def _reembed(self, caller: Caller) -> JobResult:
+        return await reembedding.reembed(self.state, replace(caller, actor=reembedding.ACTOR), everywhere=True)
 
     async def _consolidate(self, caller: Caller) -> JobResult:
         """Every tenant's episodes; the record of the job has the counts and nobody's words."""

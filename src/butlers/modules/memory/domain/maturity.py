@@ -1,5 +1,6 @@
 """How a rule earns trust, loses it, and turns into a warning."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -73,6 +74,12 @@ def needs_inversion(record: TrackRecord) -> bool:
         and record.harms >= INVERSION_HARM
         and record.effectiveness < INVERSION_EFFECTIVENESS
     )
+
+
+def inverted(content: str, reasons: Sequence[str]) -> str:
+    """The warning a rule becomes."""
+    why = "; ".join(reasons) or "no reason was given"
+    return f"ANTI-PATTERN: Do NOT {content}. This caused problems because: {why}"
 
 
 def _with(record: TrackRecord, applied: int, successes: int, harms: int, effectiveness: float) -> TrackRecord:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-UNKNOWN = "[UNK]"
+UNKNOWN = frozenset({"[UNK]", "<unk>"})
 
 Count = Callable[[str], int]
 
@@ -14,6 +14,6 @@ def charge(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -
     a token a byte on it.
     """
     return sum(
-        len(text[start:end].encode()) if token == UNKNOWN else 1
+        len(text[start:end].encode()) if token in UNKNOWN else 1
         for token, (start, end) in zip(tokens, spans, strict=True)
     )

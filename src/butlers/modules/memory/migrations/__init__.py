@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_009",
+    head="mem_010",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
@@ -21,6 +21,7 @@ MEMORY = Branch(
         "table consolidation_runs": "select, insert, update, delete",
         "function memory_backlog()": "execute",
         "function consolidation_groups(bigint)": "execute",
+        "function memory_tenants()": "execute",
         "function effective_confidence(double precision, double precision, timestamptz, timestamptz)": "execute",
         "function any_word(text)": "execute",
         "function prefixed(text, text[])": "execute",

@@ -1,10 +1,12 @@
 """Forgetting, bringing back, counting, and the history of a memory."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
+from butlers import cron
 from butlers.caller import Caller
 from butlers.errors import Conflict
 from butlers.modules.memory.domain.errors import MemoryNotFound
@@ -69,6 +71,7 @@ async def statistics(memory: Memory, caller: Caller, scope: str | None) -> Answe
         of_facts = dict(await stats.facts(tx, caller, scopes))
         of_rules = dict(await stats.rules(tx, caller, scopes))
         spent, latest = await consolidation.spent(tx, caller), await consolidation.latest(tx, caller)
+        ran = await stats.jobs(tx)
     return {
         "scopes": list(scopes) if scopes else ["*"],
         "episodes": of_episodes,
@@ -79,6 +82,17 @@ async def statistics(memory: Memory, caller: Caller, scope: str | None) -> Answe
             "daily_token_limit": memory.config.consolidation.daily_token_limit,
             "last_run": latest,
         },
+        "jobs": {name: _standing(expression, ran.get(name, {})) for name, expression in memory.config.schedule},
+    }
+
+
+def _standing(expression: str, ran: Mapping[str, Any]) -> dict[str, Any]:
+    """When a job runs next, and how it ran last."""
+    return {
+        "next_run": cron.upcoming(expression, cron.local_time()),
+        "last_run": ran.get("started_at"),
+        "last_status": ran.get("status"),
+        "last_error": ran.get("error"),
     }
 
 
@@ -109,7 +123,7 @@ async def links_of(
             outgoing=direction in {"outgoing", "both"},
             incoming=direction in {"incoming", "both"},
         )
-    return [dict(link) for link in found]
+    return [{name: value for name, value in link.items() if name != "gone" or value} for link in found]
 
 
 async def history(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Answer:

@@ -1,28 +1,81 @@
 """Keeps the vector indexes fit for how large their tables have become."""
 
+from dataclasses import dataclass
+from typing import Any
+
 from butlers.caller import Caller
 from butlers.contract import JobResult
+from butlers.db import PlainConnection
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import upkeep
+from butlers.modules.memory.store.upkeep import VectorIndex
 
 OUTGROWN_ROWS = 10_000
 """Lists made for an empty table find nothing quicker than comparing everything; a graph does."""
+LEAST_RECALL = 0.9
+"""A graph that finds less of the nearest than this is built anew, with more edges."""
+SAMPLE, NEAREST = 20, 10
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How well an index finds what comparing everything finds, and how long each takes for a question."""
+
+    recall: float
+    index_ms: float
+    exact_ms: float
 
 
 async def keep_indexes(memory: Memory, caller: Caller) -> JobResult:
-    """Replace the index of each table that has outgrown it, while searches go on."""
+    """Measure each index against an exact scan, and replace it where its table has outgrown it; searches go on."""
     del caller
     rebuilt: list[str] = []
+    told: dict[str, Any] = {}
     async with memory.database.as_owner() as owner:
-        before = await upkeep.vector_indexes(owner)
-        for index in before:
-            if index.method == "ivfflat" and index.rows > OUTGROWN_ROWS:
-                await upkeep.replace_with_graph(owner, index.table)
+        for index in await upkeep.vector_indexes(owner):
+            before = await _measured(owner, index.table)
+            decision, finely = _judged(index, before)
+            told[index.table] = {"decision": decision, "before": _shown(index, before)}
+            if finely is not None:
+                await upkeep.replace_with_graph(owner, index.table, finely=finely)
                 rebuilt.append(index.table)
-        after = await upkeep.vector_indexes(owner)
-    return {
-        "rebuilt": rebuilt,
-        "indexes": {
-            index.table: {"method": index.method, "rows": index.rows, "bytes": index.bytes} for index in after
-        },
-    }
+        for index in await upkeep.vector_indexes(owner):
+            measured = await _measured(owner, index.table) if index.table in rebuilt else None
+            after = _shown(index, measured) if measured else told[index.table]["before"]
+            told[index.table] = {**told[index.table], **after}
+    return {"rebuilt": rebuilt, "indexes": told}
+
+
+def _judged(index: VectorIndex, measured: Measured | None) -> tuple[str, bool | None]:
+    """What is to be done about an index, in words, and how the new one is to be built; None to leave it."""
+    if index.rows <= OUTGROWN_ROWS:
+        return f"kept: {index.rows} rows are few enough to compare with each", None
+    if index.method == "ivfflat":
+        return f"rebuilt as a graph: {index.rows} rows are more than its lists were made for", False
+    if measured is not None and measured.recall < LEAST_RECALL and not index.fine:
+        return f"rebuilt with more edges: it found {measured.recall:.0%} of the nearest", True
+    return "kept: it finds enough", None
+
+
+async def _measured(owner: PlainConnection, table: str) -> Measured | None:
+    """Recall of the nearest ten for a sample; nothing for an empty table."""
+    asked = await upkeep.sample(owner, table, SAMPLE)
+    if not asked:
+        return None
+    exact, exact_seconds = await upkeep.neighbours(owner, table, asked, NEAREST, by_index=False)
+    found, index_seconds = await upkeep.neighbours(owner, table, asked, NEAREST, by_index=True)
+    wanted = sum(len(each) for each in exact)
+    met = sum(len(here & there) for here, there in zip(exact, found, strict=True))
+    each_ms = 1000 / len(asked)
+    return Measured(met / wanted if wanted else 1.0, index_seconds * each_ms, exact_seconds * each_ms)
+
+
+def _shown(index: VectorIndex, measured: Measured | None) -> dict[str, Any]:
+    told: dict[str, Any] = {"method": index.method, "rows": index.rows, "bytes": index.bytes}
+    if measured is not None:
+        told |= {
+            "recall": round(measured.recall, 3),
+            "index_ms": round(measured.index_ms, 2),
+            "exact_ms": round(measured.exact_ms, 2),
+        }
+    return told

@@ -22,11 +22,14 @@ class Event:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
+def mark(caller: Caller) -> dict[str, Any]:
+    """What every event says of who made it: through which butler, and from which other tenant."""
+    return {"butler": caller.butler, **({"elevated_from": caller.home_tenant} if caller.home_tenant else {})}
+
+
 async def append(tx: Connection, caller: Caller, *events: Event) -> None:
     """Write the events of a change, in its transaction; a call from another tenant says so."""
-    mark = {"butler": caller.butler}
-    if caller.home_tenant:
-        mark["elevated_from"] = caller.home_tenant
+    by = mark(caller)
     await _sql.append(
         tx,
         tenant_id=caller.tenant,
@@ -35,7 +38,7 @@ async def append(tx: Connection, caller: Caller, *events: Event) -> None:
         entity_ids=[event.entity_id for event in events],
         actor=caller.actor,
         request_id=caller.request_id,
-        payloads=[{**mark, **event.payload} for event in events],
+        payloads=[{**by, **event.payload} for event in events],
     )
 
 

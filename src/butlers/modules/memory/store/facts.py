@@ -180,7 +180,7 @@ async def forget(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
 
 
 async def restore(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
-    """Bring a retracted fact back; False when it is not retracted."""
+    """Bring back a fact that was retracted or let go; False when it is neither."""
     row = await _sql.key_of(tx, tenant_id=caller.tenant, id=fact_id)
     if row is not None:
         # Like a store: whoever writes this key at the same time comes before or after, never in between.

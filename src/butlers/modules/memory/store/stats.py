@@ -8,6 +8,7 @@ from butlers.db import Connection
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("stats")
+_jobs = statements("jobs")
 
 
 async def episodes(tx: Connection, caller: Caller, butlers: Sequence[str] | None) -> Mapping[str, Any]:
@@ -18,6 +19,11 @@ async def episodes(tx: Connection, caller: Caller, butlers: Sequence[str] | None
 async def facts(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> Mapping[str, Any]:
     """Facts by state and belief."""
     return dict(await _sql.facts(tx, tenant_id=caller.tenant, scopes=scopes))
+
+
+async def jobs(tx: Connection) -> dict[str, Mapping[str, Any]]:
+    """The latest run of each job, by its name."""
+    return {row["job"]: dict(row) async for row in _jobs.latest(tx)}
 
 
 async def rules(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> Mapping[str, Any]:

@@ -1,12 +1,15 @@
 """The vector indexes and what they are made of; only the tables' owner may change them."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from butlers.db import PlainConnection
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("upkeep")
+_FINE = "ef_construction=200"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +20,47 @@ class VectorIndex:
     method: str
     rows: int
     bytes: int
+    fine: bool
+    """Whether it was built with more edges than usual."""
 
 
 async def vector_indexes(owner: PlainConnection) -> Sequence[VectorIndex]:
     """Every table's vector index."""
     return [
-        VectorIndex(row["table"], row["method"], row["rows"], row["bytes"])
+        VectorIndex(row["table"], row["method"], row["rows"], row["bytes"], _FINE in row["options"])
         async for row in _sql.vector_indexes(owner)
     ]
 
 
-async def replace_with_graph(owner: PlainConnection, table: str) -> None:
+async def replace_with_graph(owner: PlainConnection, table: str, *, finely: bool = False) -> None:
     """Give a table a graph for its vector index while it is in use."""
     await _sql.roomy(owner)
-    for step in ("drop_unfinished", "build", "drop", "install"):
+    for step in ("drop_unfinished", "build_finely" if finely else "build", "drop", "install"):
         await getattr(_sql, f"{step}_{table}")(owner)
+
+
+async def sample(owner: PlainConnection, table: str, most: int) -> list[tuple[str, UUID]]:
+    """Some memories of the tenant that has most of them, as tenant and id."""
+    await _sql.roomy(owner)
+    tenant = await getattr(_sql, f"largest_{table}")(owner)
+    if tenant is None:
+        return []
+    rows = getattr(_sql, f"sample_{table}")(owner, tenant_id=tenant, most=most)
+    return [(row["tenant_id"], row["id"]) async for row in rows]
+
+
+async def neighbours(
+    owner: PlainConnection, table: str, asked: Sequence[tuple[str, UUID]], most: int, *, by_index: bool
+) -> tuple[list[set[UUID]], float]:
+    """The nearest to each, found by comparing everything or by the index; and the seconds it took."""
+    how = "by_index" if by_index else "exactly"
+    statement = getattr(_sql, f"neighbours_{how}_{table}")
+    found = []
+    started = time.perf_counter()
+    async with owner.transaction():
+        if by_index:
+            await _sql.by_index(owner)
+        for tenant, memory_id in asked:
+            rows = statement(owner, tenant_id=tenant, id=memory_id, most=most)
+            found.append({row["id"] async for row in rows})
+    return found, time.perf_counter() - started

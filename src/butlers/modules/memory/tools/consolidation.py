@@ -1,4 +1,4 @@
-"""Tools that turn episodes into knowledge."""
+"""Tools that turn episodes into knowledge, and let them go."""
 
 from typing import Annotated, Any
 
@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from butlers.caller import Caller
 from butlers.contract import tool
-from butlers.modules.memory.operations import consolidation
+from butlers.modules.memory.operations import cleanup, consolidation
 from butlers.modules.memory.operations.once import Request, once_in_parts
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools.answers import plain
@@ -35,6 +35,16 @@ class Consolidated(TypedDict, total=False):
     tokens: dict[str, Any]
     learned: list[dict[str, Any]]
     errors: list[str]
+
+
+class Cleaned(TypedDict):
+    """What a cleanup deleted, or would."""
+
+    dry_run: bool
+    expired_deleted: int
+    expired_unread: int
+    capacity_deleted: int
+    remaining: int
 
 
 class DeadLetters(TypedDict, total=False):
@@ -77,4 +87,25 @@ async def memory_dead_letters(
     return await consolidation.retry(memory, caller, wanted, request)  # type: ignore[return-value]
 
 
-TOOLS = (memory_run_consolidation, memory_dead_letters)
+@tool(destructive=True)
+async def memory_run_episode_cleanup(
+    memory: Memory,
+    caller: Caller,
+    max_entries: Annotated[
+        Annotated[int, Field(ge=0)] | None,
+        Blank,
+        Field(description="Keep so many at the most; 10000 by default."),
+    ] = None,
+    dry_run: Annotated[bool | None, Blank, Field(description="Only count what would go.")] = False,
+    idempotency_key: Key = None,
+) -> Cleaned:
+    """Delete expired episodes, and the oldest distilled ones over the limit. It runs on a schedule by itself."""
+    if dry_run:
+        return await cleanup.preview(memory, caller, max_entries=max_entries)  # type: ignore[return-value]
+    request = Request("memory_run_episode_cleanup", {"max_entries": max_entries}, idempotency_key)
+    return await once_in_parts(  # type: ignore[return-value]
+        memory, caller, request, lambda: cleanup.clean(memory, caller, max_entries=max_entries)
+    )
+
+
+TOOLS = (memory_run_consolidation, memory_run_episode_cleanup, memory_dead_letters)

@@ -43,6 +43,7 @@ class Stats(TypedDict):
     facts: dict[str, Any]
     rules: dict[str, Any]
     consolidation: dict[str, Any]
+    jobs: dict[str, Any]
 
 
 class History(TypedDict):

@@ -111,14 +111,14 @@ update facts
 returning id;
 
 -- name: restore(tenant_id, id)$
--- Brings a retracted fact back, believed from now on.
+-- Brings back a fact that was retracted or let go, believed from now on.
 update facts
    set validity = 'active',
        last_confirmed_at = now(),
        metadata = metadata - 'status'
  where tenant_id = :tenant_id
    and id = :id
-   and validity = 'retracted'
+   and validity in ('retracted', 'expired')
 returning id;
 
 -- name: key_of(tenant_id, id)^

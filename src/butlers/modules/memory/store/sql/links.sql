@@ -15,9 +15,25 @@ on conflict do nothing;
 
 -- name: of_memory(tenant_id, memory_type, memory_id, outgoing, incoming)
 -- The edges of one memory, in the directions asked for.
-select source_type, source_id, target_type, target_id, relation, created_at
-  from memory_links
- where tenant_id = :tenant_id
-   and ((:outgoing and source_type = :memory_type and source_id = :memory_id)
-     or (:incoming and target_type = :memory_type and target_id = :memory_id))
- order by created_at, source_type, source_id, target_type, target_id;
+-- Of an episode that is gone the trail still tells whose it was and when it happened.
+select l.source_type, l.source_id, l.target_type, l.target_id, l.relation, l.created_at, gone.payload as gone
+  from memory_links l
+  left join lateral (
+      select jsonb_build_object(
+                 'butler', e.payload -> 'episode_of', 'session_id', e.payload -> 'session_id',
+                 'happened_at', e.payload -> 'created_at', 'deleted_at', e.occurred_at
+             ) as payload
+        from memory_events e
+       where l.target_type = 'episode'
+         and e.tenant_id = :tenant_id
+         and e.entity_type = 'episode'
+         and e.entity_id = l.target_id
+         and e.event_type in ('episode_expired', 'episode_crowded_out')
+         and not exists (select from episodes p where p.tenant_id = :tenant_id and p.id = l.target_id)
+       order by e.occurred_at desc
+       limit 1
+  ) gone on true
+ where l.tenant_id = :tenant_id
+   and ((:outgoing and l.source_type = :memory_type and l.source_id = :memory_id)
+     or (:incoming and l.target_type = :memory_type and l.target_id = :memory_id))
+ order by l.created_at, l.source_type, l.source_id, l.target_type, l.target_id;

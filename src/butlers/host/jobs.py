@@ -1,0 +1,125 @@
+"""The record of jobs: which run is due, which were made, and how each ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+from typing import Any
+from uuid import UUID
+
+import aiosql
+
+from butlers import cron
+from butlers.caller import Caller
+from butlers.contract import Job
+from butlers.db import Connection, Database
+
+_queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "job_runs.sql"), "asyncpg")
+MOST_ATTEMPTS = 5
+_KEPT_DAYS = 90
+_FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run that is ours to make."""
+
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The moment has had its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The moment's last run failed; the next may be made after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job, when it runs next, and how it ran last."""
+
+    job: str
+    cron: str
+    next_run: datetime
+    scheduled_for: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    status: str | None = None
+    attempt: int | None = None
+    error: str | None = None
+    result: Mapping[str, Any] | None = None
+    succeeded_at: datetime | None = None
+
+    def overdue(self, now: datetime, grace_seconds: float) -> bool:
+        """Whether it ran before, and the latest moment it should have run at passed by without."""
+        moment = cron.due(self.cron, now)
+        late = (now - moment).total_seconds() > grace_seconds
+        return self.started_at is not None and self.started_at < moment and late
+
+
+def key(job: Job, butler: str) -> str:
+    """The name under which a job's runs are kept and its lock is held."""
+    return job.name if job.shared else f"{butler}/{job.name}"
+
+
+async def settled(database: Database, caller: Caller, name: str) -> datetime | None:
+    """The latest moment of a job that needs no further run."""
+    async with database.transaction(caller) as tx:
+        return await _settled(tx, caller, name)
+
+
+async def _settled(tx: Connection, caller: Caller, name: str) -> datetime | None:
+    last: datetime | None = await _queries.settled(tx, tenant_id=caller.tenant, job=name, most_attempts=MOST_ATTEMPTS)
+    return last
+
+
+async def begin(database: Database, caller: Caller, name: str, moment: datetime | None) -> Begun | Settled | Later:
+    """Note that a run begins, for whoever holds the job's lock, unless the moment has had its run or must wait."""
+    tenant = caller.tenant
+    async with database.transaction(caller) as tx:
+        await _queries.give_up_lost(tx, tenant_id=tenant, job=name)
+        attempts = 0
+        if moment is not None:
+            last = await _settled(tx, caller, name)
+            if last is not None and last >= moment:
+                return Settled()
+            row = await _queries.attempts(tx, tenant_id=tenant, job=name, moment=moment)
+            attempts = row["attempts"]
+            if attempts and (left := pause(attempts) - (row["ago"] or 0.0)) > 0:
+                return Later(left)
+        await _queries.forget_old(tx, tenant_id=tenant, job=name, days=_KEPT_DAYS)
+        run_id: UUID = await _queries.start(
+            tx, tenant_id=tenant, job=name, scheduled_for=moment, attempt=attempts + 1
+        )
+        return Begun(run_id)
+
+
+def pause(attempts: int) -> float:
+    """Seconds to wait after so many attempts in vain."""
+    return float(min(_FIRST_PAUSE * 2 ** (attempts - 1), _LONGEST_PAUSE))
+
+
+async def finish(
+    database: Database, caller: Caller, run_id: UUID, status: str, result: Mapping[str, Any], error: str | None
+) -> None:
+    """Note how a run ended."""
+    async with database.transaction(caller) as tx:
+        await _queries.finish(tx, tenant_id=caller.tenant, id=run_id, status=status, result=dict(result), error=error)
+
+
+async def standings(database: Database, jobs: Mapping[str, Job], now: datetime) -> list[Standing]:
+    """How these jobs stand, by the name each is kept under."""
+    rows = {row["job"]: dict(row) for row in await database.survey(_queries.latest.sql)}
+    return [
+        Standing(job.name, job.cron, cron.upcoming(job.cron, now), **_told(rows.get(name, {})))
+        for name, job in jobs.items()
+    ]
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "job"}

@@ -1,0 +1,14 @@
+"""For whom upkeep works: the caller's own tenant, or each there is."""
+
+from dataclasses import replace
+
+from butlers.caller import Caller
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.store import sweeps
+
+
+async def inside_each(memory: Memory, caller: Caller, *, everywhere: bool) -> list[Caller]:
+    """Whoever runs it, inside its own tenant or inside each that has memories."""
+    if not everywhere:
+        return [caller]
+    return [replace(caller, tenant=tenant) for tenant in await sweeps.tenants(memory.database)]
