@@ -17,7 +17,7 @@ from butlers.modules.memory.domain.scoring import Weights, recency
 from butlers.modules.memory.operations.reading import RECALL_DEPTH
 from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
 
-JOBS = ("consolidate", "decay_sweep", "episode_cleanup", "reembed", "index_upkeep")
+JOBS = ("consolidate", "consolidation_retry", "decay_sweep", "episode_cleanup", "reembed", "index_upkeep")
 DOCS = Path(__file__).parents[2] / "docs"
 TOOLS = (DOCS / "reference" / "tools.md").read_text(encoding="utf-8")
 SCORING = (DOCS / "explanation" / "scoring.md").read_text(encoding="utf-8")

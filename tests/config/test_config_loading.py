@@ -193,6 +193,7 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
         },
         "schedule": {
             "reembed": "*/10 * * * *",
+            "consolidation_retry": "*/5 * * * *",
             "consolidate": "0 */3 * * *",
             "decay_sweep": "0 2 * * *",
             "episode_cleanup": "0 5 * * *",
@@ -267,6 +268,7 @@ def test_memory_by_itself_is_as_documented() -> None:
         },
         "schedule": {
             "reembed": "*/10 * * * *",
+            "consolidation_retry": "*/5 * * * *",
             "consolidate": "0 */6 * * *",
             "decay_sweep": "0 3 * * *",
             "episode_cleanup": "0 4 * * *",

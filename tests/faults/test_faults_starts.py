@@ -143,11 +143,13 @@ async def test_row_20_two_schedulers_run_a_job_once_for_each_moment(pair):
     runs = Runs(pair, "by hand")
     moments = [NOON + timedelta(minutes=minute) for minute in range(5)]
     for moment in moments:
-        outcomes = await asyncio.gather(*(each.run(runs.job, moment) for each in runs.schedulers for _ in range(3)))
-        assert [outcome for outcome in outcomes if outcome] == [{"count": runs.count}]
+        before = runs.count
+        await asyncio.gather(*(each._turn(runs.job.name, moment) for each in runs.schedulers for _ in range(3)))
+        assert runs.count == before + 1
     assert runs.count == len(moments)
     assert await runs.recorded() == [(moment, "succeeded") for moment in moments]
-    assert await runs.schedulers[1].run(runs.job, moments[0]) is None, "a moment that is past is not run again"
+    assert (await runs.schedulers[1]._turn(runs.job.name, moments[0])).over
+    assert runs.count == len(moments), "a moment that is past is not run again"
 
 
 async def test_row_20_two_schedulers_that_watch_the_clock_run_a_job_once(pair):

@@ -406,7 +406,8 @@ async def test_a_scheduled_run_without_a_runtime_fails_where_it_is_seen(environm
         await happened(alone.memory, caller, "One")
         (job,) = [job for job in butler.modules[0].jobs() if job.name == "consolidate"]
         metrics = Metrics()
-        assert await Scheduler(butler.database, caller, [job], metrics).run(job) is None
+        turn = await Scheduler(butler.database, caller, [job], metrics)._turn(job.name, datetime.now(UTC))
+        assert not turn.over
         page = (await metrics.render(butler.database, {})).decode()
     assert 'butlers_job_runs_total{job="consolidate",outcome="failed"} 1.0' in page
     (run,) = await alone.archive.rows("select status, error from job_runs where job = 'consolidate'")

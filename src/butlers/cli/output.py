@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import wraps
@@ -30,7 +31,7 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
         try:
             env = environment()
-            logs.configure(env.log_level, env.log_format)
+            logs.configure(env.log_level if _is_asked_for(function) else "warning", env.log_format)
             asyncio.run(_finished(function(*args, **kwargs)))
         except Fault as fault:
             typer.echo(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip(), err=True)
@@ -49,6 +50,11 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
             raise typer.Exit(1) from None
 
     return run
+
+
+def _is_asked_for(function: Callable[..., object]) -> bool:
+    """Whether a command's log is more than its warnings: a butler's own, or where somebody set the level."""
+    return function.__name__ == "run" or bool(os.environ.get("BUTLERS_LOG", "").strip())
 
 
 async def _finished(work: Awaitable[None]) -> None:

@@ -16,7 +16,7 @@ from butlers.db import Connection, Database
 
 _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "job_runs.sql"), "asyncpg")
 MOST_ATTEMPTS = 5
-_KEPT_DAYS = 90
+_KEPT_DAYS = 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0
 
 

@@ -189,6 +189,10 @@ class ScheduleConfig(Table):
         "0 */6 * * *",
         description="When episodes are consolidated. More often learns sooner and costs more sessions.",
     )
+    consolidation_retry: Cron = Field(
+        "*/5 * * * *",
+        description="When episodes whose consolidation failed are looked for that may be tried again by now.",
+    )
     decay_sweep: Cron = Field(
         "0 3 * * *",
         description="When fading memories are marked and expired ones let go. Once a day is enough.",

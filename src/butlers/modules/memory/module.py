@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar
 
 from butlers.caller import Caller
@@ -67,6 +68,7 @@ class MemoryModule:
         schedule = self.state.config.schedule
         return (
             Job("consolidate", schedule.consolidate, self._consolidate),
+            Job("consolidation_retry", schedule.consolidation_retry, partial(self._consolidate, retries=True)),
             Job("decay_sweep", schedule.decay_sweep, self._sweep),
             Job("episode_cleanup", schedule.episode_cleanup, self._clean),
             Job("reembed", schedule.reembed, self._reembed),
@@ -82,10 +84,10 @@ class MemoryModule:
     async def _reembed(self, caller: Caller) -> JobResult:
         return await reembedding.reembed(self.state, replace(caller, actor=reembedding.ACTOR), everywhere=True)
 
-    async def _consolidate(self, caller: Caller) -> JobResult:
+    async def _consolidate(self, caller: Caller, *, retries: bool = False) -> JobResult:
         """Every tenant's episodes; the record of the job has the counts and nobody's words."""
         worker = replace(caller, actor=consolidation.ACTOR)
-        done = await consolidation.run(self.state, worker, everywhere=True)
+        done = await consolidation.run(self.state, worker, everywhere=True, retries=retries)
         return {name: value for name, value in done.items() if name not in {"learned", "errors"}}
 
     async def _keep_indexes(self, caller: Caller) -> JobResult:

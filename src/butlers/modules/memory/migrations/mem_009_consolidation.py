@@ -104,10 +104,11 @@ def _groups() -> None:
     op.execute("""
         create function consolidation_groups(most bigint)
         returns table (
-            tenant_id text, butler text, waiting bigint, oldest timestamptz, first_expiry timestamptz
+            tenant_id text, butler text, waiting bigint, retries bigint, oldest timestamptz, first_expiry timestamptz
         )
         language sql stable security definer set search_path = '' as $$
-            select e.tenant_id, e.butler, count(*), min(e.created_at), min(e.expires_at)
+            select e.tenant_id, e.butler, count(*), count(*) filter (where e.consolidation_status = 'failed'),
+                   min(e.created_at), min(e.expires_at)
               from public.episodes e
              where e.consolidation_status in ('pending', 'failed')
                and (e.expires_at is null or e.expires_at > now())

@@ -135,15 +135,24 @@ async def counted(memory: Memory, caller: Caller, *, everywhere: bool = False) -
     return {"dry_run": True, "status": "finished", "groups": len(groups), "waiting": sum(g.waiting for g in groups)}
 
 
-async def run(memory: Memory, caller: Caller, *, everywhere: bool = False, tell: Tell = lambda _: None) -> Answer:
+async def run(
+    memory: Memory,
+    caller: Caller,
+    *,
+    everywhere: bool = False,
+    retries: bool = False,
+    tell: Tell = lambda _: None,
+) -> Answer:
     """Consolidate everything that waits, group by group; without a runtime, count it.
 
     A group that fails leaves the others alone. A runtime that can't be reached at all ends the run: raises
-    `Unavailable`, and what waits goes on waiting.
+    `Unavailable`, and what waits goes on waiting. Retries: only where something is to be tried again by now.
     """
     if memory.spawner is None:
         return await counted(memory, caller, everywhere=everywhere)
     groups = await waiting(memory, caller, everywhere=everywhere)
+    if retries:
+        groups = [group for group in groups if group.retries]
     report = Report(groups=len(groups), waiting=sum(group.waiting for group in groups))
     tell(report)
     if groups:

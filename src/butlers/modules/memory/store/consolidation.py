@@ -21,6 +21,7 @@ class Group:
     tenant: str
     butler: str
     waiting: int
+    retries: int
     oldest: datetime
 
 
@@ -98,7 +99,7 @@ async def groups(tx: Connection, caller: Caller, most: int) -> list[Group]:
 
 
 def _group(row: Any) -> Group:
-    return Group(row["tenant_id"], row["butler"], row["waiting"], row["oldest"])
+    return Group(row["tenant_id"], row["butler"], row["waiting"], row["retries"], row["oldest"])
 
 
 async def is_free(tx: Connection, caller: Caller, butler: str) -> bool:

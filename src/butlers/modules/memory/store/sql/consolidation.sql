@@ -1,11 +1,12 @@
 -- name: groups_everywhere(most)
 -- Who has episodes that wait, in all tenants, the closest to expiry first.
-select tenant_id, butler, waiting, oldest, first_expiry
+select tenant_id, butler, waiting, retries, oldest, first_expiry
   from consolidation_groups(:most);
 
 -- name: groups(tenant_id, most)
 -- Whose episodes wait in one tenant, the closest to expiry first.
-select tenant_id, butler, count(*) as waiting, min(created_at) as oldest, min(expires_at) as first_expiry
+select tenant_id, butler, count(*) as waiting, count(*) filter (where consolidation_status = 'failed') as retries,
+       min(created_at) as oldest, min(expires_at) as first_expiry
   from episodes
  where tenant_id = :tenant_id
    and consolidation_status in ('pending', 'failed')
