@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from butlers import db, migrate, provision
 from butlers.caller import Caller
 from butlers.config import Configuration, Environment, ScheduleEntry, environment, load
-from butlers.contract import Job, JobResult, Module, Spawner
+from butlers.contract import Job, JobResult, Module
 from butlers.db import Database, PlainConnection
 from butlers.errors import ConfigurationFault
 from butlers.host.migrations import CORE
@@ -23,6 +23,7 @@ from butlers.provision import Place
 if TYPE_CHECKING:
     from butlers.host.scheduler import Scheduler
     from butlers.host.server import Server
+    from butlers.host.spawner import Sessions
 
 MODULES: tuple[type[Module], ...] = (MemoryModule,)
 
@@ -35,7 +36,7 @@ class Butler:
     place: Place
     database: Database
     modules: Sequence[Module]
-    spawner: Spawner
+    spawner: "Sessions"
 
     def caller(self, tenant: str | None = None, actor: str = "local") -> Caller:
         """Somebody at this machine, inside the configured tenant or the one named."""
@@ -117,13 +118,14 @@ async def as_application(place: Place) -> AsyncIterator[PlainConnection]:
         await connection.close()
 
 
-def spawner(config: Configuration, database: Database) -> Spawner:
+def spawner(config: Configuration, database: Database) -> "Sessions":
     """What starts the butler's sessions."""
     from butlers.host import runtimes
     from butlers.host.spawner import Sessions
 
-    runtime = config.butler.runtime
-    return Sessions(runtimes.make(runtime, config.folder), database, runtime.timeout_seconds)
+    butler = config.butler
+    runtime = runtimes.make(butler.runtime, config.folder)
+    return Sessions(runtime, database, butler.runtime.timeout_seconds, folder=config.folder, config=butler.sessions)
 
 
 @contextlib.asynccontextmanager
@@ -235,29 +237,38 @@ async def scheduled(
 
 @contextlib.asynccontextmanager
 async def serving(
-    butler: Butler, *, over_http: bool = True, after: "asyncio.Future[object] | None" = None
+    butler: Butler,
+    *,
+    over_http: bool = True,
+    by_the_clock: bool = True,
+    after: "asyncio.Future[object] | None" = None,
 ) -> "AsyncIterator[Server]":
-    """The butler's server, with its jobs on their schedule."""
+    """The butler's server, with its sessions attached to it and its jobs on their schedule."""
     if after is not None:
         await after
+    from butlers.host import auth
+    from butlers.host.desk import Desk
     from butlers.host.metrics import Metrics
+    from butlers.host.own import OwnTools
     from butlers.host.scheduler import Scheduler
     from butlers.host.server import Offer, build
+    from butlers.host.tools import TOOLS
 
-    metrics = Metrics()
+    config, database, metrics = butler.config.butler, butler.database, Metrics()
     offers = [Offer(tool, module.state) for module in butler.modules for tool in module.tools()]
     gauges = {module.name: module.gauges for module in butler.modules}
-    scheduler = Scheduler(butler.database, butler.caller(actor="scheduler"), jobs(butler), metrics)
-    scheduler.start()
+    further = [Offer(tool, butler.spawner) for tool in TOOLS] if config.sessions.tool else []
+    scheduler = Scheduler(database, butler.caller(actor="scheduler"), jobs(butler), metrics)
+    guard = auth.provider(config.auth, database) if over_http else None
+    server = build(config, database, [*offers, *further], gauges, metrics, guard=guard, jobs=scheduler.standings)
+    desk = Desk(lambda guard, desk: build(config, database, offers, {}, metrics, guard=guard, observe=desk.note))
+    butler.spawner.attach(OwnTools(server.mcp, frozenset(offer.tool.name for offer in offers)), desk)
     try:
-        yield build(
-            butler.config.butler,
-            butler.database,
-            offers,
-            gauges,
-            metrics,
-            over_http=over_http,
-            jobs=scheduler.standings,
-        )
+        if by_the_clock:
+            await butler.spawner.recover(butler.caller(actor="host"))
+            scheduler.start()
+        yield server
     finally:
-        await scheduler.stop(butler.config.butler.limits.grace_seconds)
+        await scheduler.stop(config.limits.grace_seconds)
+        await butler.spawner.stop()
+        await desk.close()

@@ -1,6 +1,7 @@
 """Who is calling: the identity every operation, every transaction and every event carries."""
 
 import re
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
@@ -23,6 +24,8 @@ class Caller:
     request_id: str = field(default_factory=lambda: str(uuid4()))
     session_id: str | None = None
     home_tenant: str | None = None
+    details: Mapping[str, str] = field(default_factory=dict)
+    """What the host knows of the circumstances; kept with what is stored."""
 
     def __post_init__(self) -> None:
         valid_tenant(self.tenant)

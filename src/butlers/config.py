@@ -299,6 +299,27 @@ class RuntimeConfig(Table):
         return value
 
 
+class SessionsConfig(Table):
+    """[butler.sessions]: how sessions of the runtime are run."""
+
+    most_at_once: int = Field(
+        2, ge=1, le=100, description="Sessions that run at the same time; the others wait for their turn."
+    )
+    most_waiting: int = Field(
+        20, ge=0, le=10_000, description="Sessions that may wait; one more is refused with `overloaded`."
+    )
+    memory_seconds: float = Field(
+        5.0,
+        gt=0,
+        le=60,
+        description="How long a session waits for its memories before it starts without them, and how long keeping "
+        "its episode may take at its end.",
+    )
+    tool: bool = Field(
+        False, description="Whether agents see the tool `trigger`, which has the butler carry out a prompt."
+    )
+
+
 class ScheduleEntry(Table):
     """[[butler.schedule]]: a session that starts by the clock."""
 
@@ -326,6 +347,7 @@ class ButlerConfig(Table):
     http: HttpConfig = HttpConfig()
     limits: LimitsConfig = LimitsConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+    sessions: SessionsConfig = SessionsConfig()
     schedule: list[ScheduleEntry] = []
 
     @field_validator("http")

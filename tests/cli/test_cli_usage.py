@@ -33,11 +33,12 @@ def test_the_folder_comes_first_and_may_be_left_out_where_nothing_follows(path):
     words = [each for each in LEAVES[path].params if each.param_type_name == "argument"]
     assert words[0].name == "folder"
     required = [option for option in LEAVES[path].params if option.param_type_name == "option" and option.required]
-    alone = len(words) == 1 and not required and path != ("init",)
+    # The client may be named without the butler in the current folder.
+    alone = (len(words) == 1 and not required and path != ("init",)) or path == ("connect",)
     assert words[0].required is not alone
 
 
-@pytest.mark.parametrize("path", [path for path in LEAVES if path != ("run",)], ids=" ".join)
+@pytest.mark.parametrize("path", [path for path in LEAVES if path != ("run",) and path[0] != "hook"], ids=" ".join)
 def test_what_prints_results_prints_json_too(path):
     assert "--json" in {option for each in LEAVES[path].params for option in each.opts}
 

@@ -229,6 +229,7 @@ def test_a_name_is_enough_and_the_rest_is_as_documented(loaded: Loaded) -> None:
             "call_timeout_seconds": 30.0,
             "grace_seconds": 20.0,
         },
+        "sessions": {"most_at_once": 2, "most_waiting": 20, "memory_seconds": 5.0, "tool": False},
         "runtime": {
             "type": "claude",
             "command": ["claude"],

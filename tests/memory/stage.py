@@ -15,6 +15,7 @@ from fastmcp import Client
 from butlers.app import Butler
 from butlers.config import AuthConfig
 from butlers.host import http
+from butlers.host.auth import provider
 from butlers.host.metrics import Metrics
 from butlers.host.server import Offer, Server, build, http_app
 from butlers.modules.memory.operations.once import Request
@@ -40,7 +41,8 @@ def served(butler: Butler, memory: Memory, tenant: str, **auth: Any) -> Server:
     """A server whose local callers belong to that tenant."""
     config = butler.config.butler.model_copy(update={"auth": AuthConfig(tenant=tenant, **auth)})
     offers = [Offer(tool, memory) for tool in TOOLS]
-    return build(config, butler.database, offers, {}, Metrics(), over_http=bool(auth))
+    guard = provider(config.auth, butler.database) if auth else None
+    return build(config, butler.database, offers, {}, Metrics(), guard=guard)
 
 
 class Quiet(uvicorn.Server):

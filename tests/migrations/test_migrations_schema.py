@@ -171,6 +171,8 @@ COLUMNS = {
     error                       | text                     | null     |
     started_at                  | timestamp with time zone | not null | now()
     finished_at                 | timestamp with time zone | null     |
+    answer                      | text                     | null     |
+    instance                    | uuid                     | null     |
     """,
     "api_keys": f"""{COMMON}
     actor                       | text                     | not null |

@@ -2,7 +2,7 @@
 
 import typer
 
-from butlers.cli import jobs, keys, lifecycle, memory
+from butlers.cli import jobs, keys, lifecycle, memory, sessions
 
 app = typer.Typer(
     name="butlers",
@@ -12,10 +12,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in lifecycle.COMMANDS:
+for command in (*lifecycle.COMMANDS, *sessions.COMMANDS):
     app.command()(command)
 app.add_typer(keys.app, name="key")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(sessions.hook, name="hook")
 app.add_typer(memory.app, name="memory")
 
 

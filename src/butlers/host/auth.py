@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from fastmcp.server.auth import AccessToken, AuthProvider, TokenVerifier
@@ -13,6 +14,7 @@ from butlers.config import AuthConfig
 from butlers.db import Database
 from butlers.errors import Forbidden, InvalidInput
 from butlers.host import keys
+from butlers.host.own import acting_for
 
 _CLAIM = "butlers"
 _LEEWAY_SECONDS = 60
@@ -91,14 +93,26 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _token(tenant: str, actor: str, roles: list[str], *, elevated: bool) -> AccessToken:
-    who = {"tenant": tenant, "actor": actor, "roles": list(roles), "elevated": elevated}
+def token_of(caller: Caller) -> AccessToken:
+    """What stands for a caller that this process knows."""
+    return _token(
+        caller.tenant, caller.actor, sorted(caller.roles), elevated=caller.elevated, session_id=caller.session_id
+    )
+
+
+def _token(
+    tenant: str, actor: str, roles: list[str], *, elevated: bool, session_id: str | None = None
+) -> AccessToken:
+    who = {"tenant": tenant, "actor": actor, "roles": list(roles), "elevated": elevated, "session_id": session_id}
     # The credential itself goes no further than this.
     return AccessToken(token="-", client_id=actor, scopes=[], claims={_CLAIM: who})  # noqa: S106
 
 
 def caller(auth: AuthConfig, *, butler: str, guarded: bool, request_id: str) -> Caller:
-    """The caller of the call being served: from its credential, or the configured tenant where none is asked for."""
+    """The caller of the call being served: the one the host acts for, a credential's, or the configured tenant's."""
+    acting = acting_for.get()
+    if acting is not None:
+        return replace(acting, request_id=request_id)
     token = get_access_token()
     if token is not None:
         return from_token(token, butler=butler, request_id=request_id)
@@ -117,4 +131,5 @@ def from_token(token: AccessToken, *, butler: str, request_id: str) -> Caller:
         roles=frozenset(who["roles"]),
         elevated=who["elevated"],
         request_id=request_id,
+        session_id=who["session_id"],
     )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 from butlers.errors import Unavailable
 
 _CUT_SECONDS = 1.0
+_STARTING_SECONDS = 0.005
 
 
 @contextlib.contextmanager
@@ -32,7 +33,35 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
 
 async def serve(app: ASGIApp, listener: socket.socket, *, grace: float, ready: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT; a second signal ends without waiting."""
-    config = uvicorn.Config(
+    server = _Server(_configured(app, grace), ready)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.told_to_stop)
+    await server.serve(sockets=[listener])
+    if not server.started:
+        raise Unavailable("the HTTP server did not start")
+
+
+@contextlib.asynccontextmanager
+async def in_background(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve while the block lasts; what is under way at its end is cut."""
+    server = _Server(_configured(app, grace=1), lambda: None)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started:
+            if serving.done():
+                serving.result()
+                raise Unavailable("the HTTP server did not start")
+            await asyncio.sleep(_STARTING_SECONDS)
+        yield
+    finally:
+        server.told_to_stop()
+        server.told_to_stop()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+def _configured(app: ASGIApp, grace: float) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         lifespan="on",
         ws="none",
@@ -41,13 +70,6 @@ async def serve(app: ASGIApp, listener: socket.socket, *, grace: float, ready: C
         server_header=False,
         timeout_graceful_shutdown=max(1, round(grace)),
     )
-    server = _Server(config, ready)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.told_to_stop)
-    await server.serve(sockets=[listener])
-    if not server.started:
-        raise Unavailable("the HTTP server did not start")
 
 
 class _Server(uvicorn.Server):

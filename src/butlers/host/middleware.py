@@ -27,15 +27,28 @@ log = logging.getLogger("butlers.calls")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 Identify = Callable[[str], Caller]
+Observe = Callable[[Caller, str], None]
 Call = MiddlewareContext[CallToolRequestParams]
+
+
+def unobserved(caller: Caller, tool: str) -> None:
+    """Of a server that nobody watches."""
+    del caller, tool
 
 
 class Door(Middleware):
     """Identifies the caller once, judges a tenant argument once, and turns whatever happens into one answer."""
 
     def __init__(
-        self, identify: Identify, limit: RateLimit, metrics: Metrics, tools: Mapping[str, Tool], seconds: float
+        self,
+        identify: Identify,
+        limit: RateLimit,
+        metrics: Metrics,
+        tools: Mapping[str, Tool],
+        seconds: float,
+        observe: Observe = unobserved,
     ) -> None:
+        self._observe = observe
         self._identify = identify
         self._limit = limit
         self._metrics = metrics
@@ -58,6 +71,7 @@ class Door(Middleware):
         self._count(+1)
         try:
             who, inside = self._admit(context, request_id)
+            self._observe(who, name)
             return await self._serve(who, tally, inside, call_next)
         except asyncio.CancelledError:
             outcome = "cancelled"

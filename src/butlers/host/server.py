@@ -29,7 +29,7 @@ from butlers.host.departure import EndsWithItsClient
 from butlers.host.guard import HostAndOriginGuard
 from butlers.host.limits import BodyLimit, RateLimit
 from butlers.host.metrics import Gauges, Jobs, Metrics, no_jobs
-from butlers.host.middleware import Door
+from butlers.host.middleware import Door, Observe, unobserved
 
 log = logging.getLogger("butlers.server")
 
@@ -63,11 +63,11 @@ def build(
     gauges: Mapping[str, Gauges],
     metrics: Metrics,
     *,
-    over_http: bool,
+    guard: AuthProvider | None,
     jobs: Jobs = no_jobs,
+    observe: Observe = unobserved,
 ) -> Server:
-    """A server with these tools; over stdio the caller is whoever started the process."""
-    guard = auth.provider(config.auth, database) if over_http else None
+    """A server with these tools; without a guard the caller is whoever started the process."""
 
     def identify(request_id: str) -> Caller:
         return auth.caller(config.auth, butler=config.name, guarded=guard is not None, request_id=request_id)
@@ -78,6 +78,7 @@ def build(
         metrics,
         {offer.tool.name: offer.tool for offer in offers},
         config.limits.call_timeout_seconds,
+        observe,
     )
     mcp: FastMCP[Any] = FastMCP(
         config.name,

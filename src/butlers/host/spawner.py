@@ -1,75 +1,297 @@
-"""Starts sessions of the butler's runtime and keeps the record of each."""
+"""Starts sessions of the butler's runtime, with memory around each: what it should know before, what it did after."""
 
 import asyncio
+import contextlib
 import logging
-from uuid import uuid4
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
 from butlers.caller import Caller
+from butlers.config import SessionsConfig
 from butlers.contract import Answered
 from butlers.db import Database
-from butlers.errors import Fault, SessionFailed, TimedOut
+from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut, Unavailable
 from butlers.host import sessions
+from butlers.host.observations import observed
 from butlers.host.runtimes.runtime import Outcome, Runtime, Task
 from butlers.host.sessions import Ending, NewSession
 
+if TYPE_CHECKING:
+    from butlers.host.desk import Desk
+    from butlers.host.own import OwnTools
+
 log = logging.getLogger("butlers.sessions")
-_ERROR_CHARACTERS = 500
+MANUAL = "CLAUDE.md"
+_CONTEXT, _EPISODE = "memory_context", "memory_store_episode"
+
+
+@dataclass(slots=True)
+class Course:
+    """How a session went so far."""
+
+    session: NewSession
+    caller: Caller
+    recorded: bool = False
+    injected: str = ""
+    tools: dict[str, int] = field(default_factory=dict)
 
 
 class Sessions:
     """The spawner of one butler."""
 
-    def __init__(self, runtime: Runtime, database: Database, seconds: float) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        database: Database,
+        seconds: float,
+        *,
+        folder: Path | None = None,
+        config: SessionsConfig | None = None,
+    ) -> None:
         self._runtime = runtime
         self._database = database
         self._seconds = seconds
+        self._folder = folder
+        self._config = config = config or SessionsConfig()
+        self._own: OwnTools | None = None
+        self._desk: Desk | None = None
+        self._turns = asyncio.Semaphore(config.most_at_once)
+        self._waiting = 0
+        self._instance = uuid4()
+        self._counting = asyncio.Lock()
+        self._under_way = 0
+        self._lock: contextlib.AsyncExitStack | None = None
+        self._running: set[asyncio.Task[Answered]] = set()
+
+    def attach(self, own: "OwnTools", desk: "Desk") -> None:
+        """From now on sessions have the butler's tools, and memory around them."""
+        self._own, self._desk = own, desk
 
     def check(self) -> None:
         """Return when sessions can be started; raise `Unavailable` with what is missing."""
         self._runtime.check()
 
-    async def spawn(self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False) -> Answered:
-        """Run one session to its end."""
-        session = NewSession(uuid4(), trigger_source, prompt, self._runtime.name, internal)
-        await sessions.begin(self._database, caller, session)
-        task = Task(session.id, prompt, self._seconds)
+    async def recover(self, caller: Caller) -> None:
+        """Mark the sessions of processes that were killed."""
         try:
-            outcome = await self._runtime.run(task)
-        except asyncio.CancelledError:
-            await asyncio.shield(self._end(caller, session, "cancelled", "it was cancelled"))
-            raise
+            if lost := await sessions.give_up_lost(self._database, caller):
+                log.warning("%d sessions of a butler that was killed are marked as lost", lost)
         except Fault as fault:
-            ending: Ending = "timed_out" if isinstance(fault, TimedOut) else "failed"
-            await self._end(caller, session, ending, fault.message)
-            raise
-        except Exception as error:
-            await self._end(caller, session, "failed", type(error).__name__)
-            raise SessionFailed(f"the session broke off: {type(error).__name__}") from error
-        await self._end(caller, session, "succeeded", outcome=outcome)
-        return Answered(session.id, outcome.text, outcome.usage)
+            log.warning("sessions of earlier butlers could not be looked at: %s", fault.message)
 
-    async def _end(
+    def background(self, running: "asyncio.Task[Answered]") -> None:
+        """Keep a session whose caller does not wait for it; whatever becomes of it is in its record."""
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        running.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def stop(self) -> None:
+        """End the sessions nobody waits for."""
+        running = list(self._running)
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def spawn(
         self,
         caller: Caller,
-        session: NewSession,
-        ending: Ending,
-        error: str | None = None,
-        outcome: Outcome | None = None,
+        prompt: str,
+        *,
+        trigger_source: str,
+        internal: bool = False,
+        session_id: UUID | None = None,
+    ) -> Answered:
+        """Run one session to its end, after those that were asked for before it."""
+        session = NewSession(session_id or uuid4(), trigger_source, prompt, self._runtime.name, internal)
+        course = Course(session, caller)
+        async with self._alive(course), self._turn(course):
+            return await self._ran(course)
+
+    async def get(self, caller: Caller, session_id: UUID) -> dict[str, Any]:
+        """The record of one session."""
+        return await sessions.get(self._database, caller, session_id)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, course: Course) -> AsyncIterator[None]:
+        """Wait until there is room for one more session."""
+        must_wait = self._turns.locked()
+        if must_wait and self._waiting >= self._config.most_waiting:
+            raise Overloaded(
+                f"{self._waiting} sessions wait already", hint="Retry later, or raise butler.sessions.most_waiting."
+            )
+        await self._begin(course, waiting=must_wait)
+        self._waiting += must_wait
+        try:
+            await self._turns.acquire()
+        except asyncio.CancelledError:
+            await asyncio.shield(self._end(course, "cancelled", error="it was cancelled"))
+            raise
+        finally:
+            self._waiting -= must_wait
+        try:
+            if must_wait and course.recorded:
+                await self._noted(sessions.start(self._database, course.caller, course.session.id))
+            yield
+        finally:
+            self._turns.release()
+
+    async def _ran(self, course: Course) -> Answered:
+        try:
+            outcome = await self._answered(course)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._end(course, "cancelled", error="it was cancelled"))
+            raise
+        except (SessionFailed, TimedOut) as fault:
+            ending: Ending = "timed_out" if isinstance(fault, TimedOut) else "failed"
+            await self._end(course, ending, error=fault.message)
+            await self._remember(course, ending, error=fault.message)
+            raise
+        except Fault as fault:
+            # It could not even start: nothing happened that could be remembered.
+            await self._end(course, "failed", error=fault.message)
+            raise
+        except Exception as error:
+            await self._end(course, "failed", error=type(error).__name__)
+            raise SessionFailed(f"the session broke off: {type(error).__name__}") from error
+        await self._end(course, "succeeded", outcome=outcome)
+        await self._remember(course, "succeeded", answer=outcome.text)
+        return Answered(course.session.id, outcome.text, outcome.usage)
+
+    async def _answered(self, course: Course) -> Outcome:
+        """The runtime's outcome, with the butler's manual, its memories and its tools where the session has them."""
+        session = course.session
+        task = Task(session.id, session.prompt, self._seconds)
+        if session.internal:
+            return await self._runtime.run(task)
+        course.injected = await self._context(course)
+        task = replace(task, system_prompt="\n\n".join(filter(None, (self._manual(), course.injected))))
+        if self._desk is None:
+            return await self._runtime.run(task)
+        async with self._desk.admitted(course.caller, session.id) as (access, visit):
+            try:
+                return await self._runtime.run(replace(task, mcp=access))
+            finally:
+                course.tools = dict(visit.calls)
+
+    def _manual(self) -> str:
+        if self._folder is None:
+            return ""
+        try:
+            return (self._folder / MANUAL).read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            log.warning("%s can't be read, the session starts without it: %s", MANUAL, type(error).__name__)
+            return ""
+
+    async def _context(self, course: Course) -> str:
+        """What memory has for the prompt; a session starts whatever becomes of this."""
+        if self._own is None or not self._own.has(_CONTEXT):
+            return ""
+        asked = {"trigger_prompt": course.session.prompt, "butler": course.caller.butler}
+        try:
+            async with asyncio.timeout(self._config.memory_seconds):
+                block = await self._own.call(course.caller, _CONTEXT, asked)
+        except Exception as error:  # noqa: BLE001 — memory around a session must never be in its way
+            _missed("the session starts without its memories", course, error)
+            return ""
+        if not isinstance(block, str):
+            _missed("the session starts without its memories", course, TypeError(type(block).__name__))
+            return ""
+        return block.strip()
+
+    async def _remember(self, course: Course, ending: Ending, *, answer: str = "", error: str = "") -> None:
+        """Keep what happened; a session has ended whatever becomes of this."""
+        session = course.session
+        if session.internal or self._own is None or not self._own.has(_EPISODE):
+            return
+        told = {"outcome": ending, "trigger_source": session.trigger_source}
+        who = replace(course.caller, session_id=str(session.id), details=told)
+        episode = {
+            "content": observed(session.prompt, course.tools, course.injected, answer=answer, error=error),
+            "butler": course.caller.butler,
+            "session_id": str(session.id),
+            "idempotency_key": f"session {session.id}",
+        }
+        try:
+            async with asyncio.timeout(self._config.memory_seconds):
+                await self._own.call(who, _EPISODE, episode)
+        except Exception as failure:  # noqa: BLE001 — as above
+            _missed("the session ends without an episode", course, failure)
+
+    @contextlib.asynccontextmanager
+    async def _alive(self, course: Course) -> AsyncIterator[None]:
+        """Hold, while sessions are under way, the lock that shows that the process they belong to lives."""
+        async with self._counting:
+            self._under_way += 1
+            if self._lock is None:
+                await self._recording(course, self._take_lock())
+        try:
+            yield
+        finally:
+            await asyncio.shield(self._left())
+
+    async def _take_lock(self) -> None:
+        lock = contextlib.AsyncExitStack()
+        await lock.enter_async_context(self._database.exclusive(sessions.lock(self._instance)))
+        self._lock = lock
+
+    async def _left(self) -> None:
+        async with self._counting:
+            self._under_way -= 1
+            if not self._under_way and self._lock is not None:
+                lock, self._lock = self._lock, None
+                await lock.aclose()
+
+    async def _begin(self, course: Course, *, waiting: bool) -> None:
+        """Write down that it begins."""
+        if self._lock is None:
+            return
+        writing = sessions.begin(self._database, course.caller, course.session, self._instance, waiting=waiting)
+        course.recorded = await self._recording(course, writing)
+
+    async def _recording(self, course: Course, writing: Awaitable[None]) -> bool:
+        """Whether it was written; only what the system does for itself depends on that."""
+        try:
+            await writing
+        except Unavailable as fault:
+            if course.session.internal:
+                raise
+            _missed("the session goes on without a record", course, fault)
+            return False
+        return True
+
+    async def _end(
+        self, course: Course, ending: Ending, *, error: str | None = None, outcome: Outcome | None = None
     ) -> None:
         """Write down how it ended; that it can't be written must not take the answer away."""
-        try:
-            await sessions.finish(
-                self._database,
-                caller,
-                session.id,
-                ending,
-                runtime_session_id=outcome.session_id if outcome else None,
-                usage=outcome.usage if outcome else None,
-                error=error and error[:_ERROR_CHARACTERS],
+        if course.recorded:
+            await self._noted(
+                sessions.finish(
+                    self._database,
+                    course.caller,
+                    course.session,
+                    ending,
+                    runtime_session_id=outcome.session_id if outcome else None,
+                    usage=outcome.usage if outcome else None,
+                    answer=outcome.text if outcome else None,
+                    error=error,
+                )
             )
+        source = course.session.trigger_source
+        log.info("session", extra={"session": str(course.session.id), "source": source, "outcome": ending})
+
+    async def _noted(self, writing: Any) -> None:
+        try:
+            await writing
         except Fault as fault:
-            log.warning("the end of a session could not be recorded: %s", fault.message)
-        log.info(
-            "session",
-            extra={"session": str(session.id), "source": session.trigger_source, "outcome": ending},
-        )
+            log.warning("a session's record could not be kept up to date: %s", fault.message)
+
+
+def _missed(what: str, course: Course, error: Exception) -> None:
+    """One line of warning: what is missing, and the kind of reason."""
+    reason = error.message if isinstance(error, Fault) else type(error).__name__
+    log.warning(what, extra={"session": str(course.session.id), "reason": reason})

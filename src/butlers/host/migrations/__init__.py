@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_003",
+    head="core_004",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",
@@ -18,5 +18,6 @@ CORE = Branch(
         "table api_keys": "",
         "function api_key(uuid)": "execute",
         "function latest_job_runs()": "execute",
+        "function unfinished_sessions(text)": "execute",
     },
 )

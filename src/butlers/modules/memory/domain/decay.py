@@ -13,7 +13,7 @@ def effective_confidence(confidence: float, rate: float, confirmed_at: datetime 
 
     The database has the same formula as a function of the same name; a test holds the two equal.
     """
-    if rate == 0:
+    if rate < _NOTHING:
         return confidence
     if confirmed_at is None:
         return 0.0

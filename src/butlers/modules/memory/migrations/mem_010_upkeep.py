@@ -24,7 +24,30 @@ _TENANTS = """
 """
 
 
+_CONFIDENCE = """
+    create or replace function effective_confidence(
+        confidence double precision, decay_rate double precision,
+        last_confirmed_at timestamptz, at timestamptz
+    )
+    returns double precision
+    language sql immutable parallel safe as $$
+        select case
+            when decay_rate {nothing} then confidence
+            when last_confirmed_at is null then 0.0
+            -- Next to nothing already; the server refuses to compute numbers much smaller.
+            when confidence < 1e-200 then confidence
+            else confidence * exp(-least(
+                decay_rate * greatest(extract(epoch from at - last_confirmed_at)::double precision / 86400, 0),
+                100
+            ))
+        end
+    $$
+"""
+
+
 def upgrade() -> None:
+    # A rate of next to nothing is none: the server refuses to multiply with it.
+    op.execute(_CONFIDENCE.format(nothing="< 1e-200"))
     every = "\nunion\n".join(f"(select * from ({_TENANTS.format(table=table)}) {table})" for table in TABLES)  # noqa: S608
     op.execute(f"""
         create function memory_tenants() returns table (tenant_id text)
@@ -43,6 +66,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute(_CONFIDENCE.format(nothing="= 0"))
     op.execute("drop index episodes_consolidated")
     for table in reversed(TABLES):
         op.execute(f"drop index {table}_unembedded")

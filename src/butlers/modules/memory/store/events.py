@@ -24,7 +24,8 @@ class Event:
 
 def mark(caller: Caller) -> dict[str, Any]:
     """What every event says of who made it: through which butler, and from which other tenant."""
-    return {"butler": caller.butler, **({"elevated_from": caller.home_tenant} if caller.home_tenant else {})}
+    known = {"butler": caller.butler, "elevated_from": caller.home_tenant, "session_id": caller.session_id}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 async def append(tx: Connection, caller: Caller, *events: Event) -> None:

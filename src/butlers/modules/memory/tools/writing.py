@@ -42,6 +42,7 @@ async def memory_store_episode(
         butler=butler,
         session_id=parsed_session(session_id or caller.session_id),
         importance=_ORDINARY if importance is None else importance,
+        metadata=dict(caller.details),
     )
     request = Request("memory_store_episode", asdict(episode), idempotency_key)
     return await writing.store_episode(memory, caller, episode, request)  # type: ignore[return-value]
@@ -71,6 +72,7 @@ async def memory_store_fact(
         scope=scope or GLOBAL,
         tags=tuple(tags or ()),
         entity_id=parsed_entity(entity_id),
+        metadata=_origin(caller),
     )
     request = Request("memory_store_fact", asdict(fact), idempotency_key)
     return await writing.store_fact(memory, caller, fact, request)  # type: ignore[return-value]
@@ -92,9 +94,15 @@ async def memory_store_rule(
         scope=scope or GLOBAL,
         tags=tuple(tags or ()),
         permanence=Permanence.named(permanence) if permanence else None,
+        metadata=_origin(caller),
     )
     request = Request("memory_store_rule", asdict(rule), idempotency_key)
     return await writing.store_rule(memory, caller, rule, request)  # type: ignore[return-value]
+
+
+def _origin(caller: Caller) -> dict[str, object]:
+    """Where a memory comes from, when a session stored it."""
+    return {"session_id": caller.session_id} if caller.session_id else {}
 
 
 TOOLS = (memory_store_episode, memory_store_fact, memory_store_rule)

@@ -1,0 +1,171 @@
+"""Puts a butler into a project of Claude Code, with hooks around each session, and takes it out again."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+from butlers.config import Configuration
+from butlers.errors import ConfigurationFault
+
+SERVERS, SETTINGS, LOCAL_SETTINGS = ".mcp.json", ".claude/settings.json", ".claude/settings.local.json"
+HOOK_SECONDS = 10
+_HOOKS = {"SessionStart": "session-start", "SessionEnd": "session-end"}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file as it is and as it will be; None where there is none."""
+
+    path: Path
+    before: str | None
+    after: str | None
+
+    def shown(self) -> str:
+        """The difference, as people read it."""
+        old, new = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
+        return "".join(unified_diff(old, new, str(self.path), str(self.path)))
+
+    def make(self) -> None:
+        """Write the file, or remove it where nothing is left in it."""
+        if self.after is None:
+            self.path.unlink(missing_ok=True)
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(self.after, encoding="utf-8")
+
+
+def entry(config: Configuration, *, over_http: bool) -> Json:
+    """The butler as an MCP client's configuration names it."""
+    butler = config.butler
+    if not over_http:
+        program, *rest = _program()
+        return {"command": program, "args": [*rest, "run", str(config.folder.resolve()), "--stdio"]}
+    found: Json = {"type": "http", "url": f"http://{butler.http.host}:{butler.port}/mcp"}
+    if butler.auth.mode != "local":
+        found["headers"] = {"Authorization": "Bearer ${BUTLERS_KEY}"}
+    return found
+
+
+def servers(config: Configuration, *, over_http: bool) -> Json:
+    """The JSON that any MCP client takes."""
+    return {"mcpServers": {config.butler.name: entry(config, over_http=over_http)}}
+
+
+def added(config: Configuration, project: Path, *, over_http: bool, local: bool) -> list[Change]:
+    """What has to be written so that Claude Code has the butler in that project; what is there stays."""
+    tools, settings = _read(project / SERVERS), _read(project / _settings(local=local))
+    known = {**_table(tools.value, "mcpServers", tools.path), **servers(config, over_http=over_http)["mcpServers"]}
+    hooks = _without_ours(_table(settings.value, "hooks", settings.path), config)
+    for event, word in _HOOKS.items():
+        hooks[event] = [*hooks.get(event, []), {"hooks": [_hook(config, word)]}]
+    return _changes(
+        tools.changed({**tools.value, "mcpServers": known}), settings.changed({**settings.value, "hooks": hooks})
+    )
+
+
+def removed(config: Configuration, project: Path) -> list[Change]:
+    """What has to be written so that nothing of the butler is left in that project; everything else stays."""
+    tools = _read(project / SERVERS)
+    known = dict(_table(tools.value, "mcpServers", tools.path))
+    known.pop(config.butler.name, None)
+    changes = [tools.changed(_with(tools.value, "mcpServers", known))]
+    for name in (SETTINGS, LOCAL_SETTINGS):
+        settings = _read(project / name)
+        hooks = _without_ours(_table(settings.value, "hooks", settings.path), config)
+        changes.append(settings.changed(_with(settings.value, "hooks", hooks)))
+    return _changes(*changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A JSON file of the project."""
+
+    path: Path
+    text: str | None
+    value: Json
+
+    def changed(self, value: Json) -> Change:
+        after = None if not value else json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        # What means the same is left as it is written.
+        return Change(self.path, self.text, self.text if value == self.value else after)
+
+
+def _settings(*, local: bool) -> str:
+    return LOCAL_SETTINGS if local else SETTINGS
+
+
+def _read(path: Path) -> _File:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return _File(path, None, {})
+    try:
+        value = json.loads(text) if text.strip() else {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigurationFault(f"{path} is not a JSON object", hint="Mend or remove it, then connect again.")
+    return _File(path, text, value)
+
+
+def _table(value: Json, name: str, path: Path) -> Json:
+    table = value.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigurationFault(f"{path}: {name} is not an object", hint="Mend or remove it, then connect again.")
+    return table
+
+
+def _with(value: Json, name: str, table: Json) -> Json:
+    """The value with that table, or without it where it is empty."""
+    rest = {key: each for key, each in value.items() if key != name}
+    return {**rest, name: table} if table else rest
+
+
+def _without_ours(hooks: Json, config: Configuration) -> Json:
+    """The hooks without those of this butler."""
+    return {event: kept for event, groups in hooks.items() if (kept := list(_others(groups, config)))}
+
+
+def _others(groups: Any, config: Configuration) -> Iterator[Any]:
+    for group in groups if isinstance(groups, list) else [groups]:
+        hooks = group.get("hooks") if isinstance(group, Mapping) else None
+        if not isinstance(hooks, list):
+            yield group
+            continue
+        others = [hook for hook in hooks if not _is_ours(hook, config)]
+        if others == hooks:
+            yield group
+        elif others:
+            yield {**group, "hooks": others}
+
+
+def _is_ours(hook: Any, config: Configuration) -> bool:
+    command = hook.get("command") if isinstance(hook, Mapping) else None
+    endings = [_words("hook", word, str(config.folder.resolve())) for word in _HOOKS.values()]
+    return isinstance(command, str) and any(command.endswith(f" {ending}") for ending in endings)
+
+
+def _hook(config: Configuration, word: str) -> Json:
+    command = _words(*_program(), "hook", word, str(config.folder.resolve()))
+    return {"type": "command", "command": command, "timeout": HOOK_SECONDS}
+
+
+def _words(*words: str) -> str:
+    return shlex.join(words)
+
+
+def _program() -> list[str]:
+    """How this very program is started again."""
+    beside = Path(sys.executable).parent / "butlers"
+    return [str(beside)] if beside.is_file() else [sys.executable, "-m", "butlers.cli"]
+
+
+def _changes(*changes: Change) -> list[Change]:
+    return [change for change in changes if change.after != change.before]
