@@ -6,7 +6,7 @@ import sys
 
 from report import BENCH, RESULTS, Report, Table
 
-BENCHES = ("startup", "embedding", "finding", "storing", "entities")
+BENCHES = ("startup", "embedding", "finding", "storing", "entities", "upkeep", "sessions")
 
 
 def main() -> int:

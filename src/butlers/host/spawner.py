@@ -56,8 +56,8 @@ class Sessions:
         self._seconds = seconds
         self._folder = folder
         self._config = config = config or SessionsConfig()
-        self._own: OwnTools | None = None
-        self._desk: Desk | None = None
+        self.own: OwnTools | None = None
+        self.desk: Desk | None = None
         self._turns = asyncio.Semaphore(config.most_at_once)
         self._waiting = 0
         self._instance = uuid4()
@@ -68,7 +68,7 @@ class Sessions:
 
     def attach(self, own: "OwnTools", desk: "Desk") -> None:
         """From now on sessions have the butler's tools, and memory around them."""
-        self._own, self._desk = own, desk
+        self.own, self.desk = own, desk
 
     def check(self) -> None:
         """Return when sessions can be started; raise `Unavailable` with what is missing."""
@@ -168,9 +168,9 @@ class Sessions:
             return await self._runtime.run(task)
         course.injected = await self._context(course)
         task = replace(task, system_prompt="\n\n".join(filter(None, (self._manual(), course.injected))))
-        if self._desk is None:
+        if self.desk is None:
             return await self._runtime.run(task)
-        async with self._desk.admitted(course.caller, session.id) as (access, visit):
+        async with self.desk.admitted(course.caller, session.id) as (access, visit):
             try:
                 return await self._runtime.run(replace(task, mcp=access))
             finally:
@@ -189,12 +189,12 @@ class Sessions:
 
     async def _context(self, course: Course) -> str:
         """What memory has for the prompt; a session starts whatever becomes of this."""
-        if self._own is None or not self._own.has(_CONTEXT):
+        if self.own is None or not self.own.has(_CONTEXT):
             return ""
         asked = {"trigger_prompt": course.session.prompt, "butler": course.caller.butler}
         try:
             async with asyncio.timeout(self._config.memory_seconds):
-                block = await self._own.call(course.caller, _CONTEXT, asked)
+                block = await self.own.call(course.caller, _CONTEXT, asked)
         except Exception as error:  # noqa: BLE001 — memory around a session must never be in its way
             _missed("the session starts without its memories", course, error)
             return ""
@@ -206,7 +206,7 @@ class Sessions:
     async def _remember(self, course: Course, ending: Ending, *, answer: str = "", error: str = "") -> None:
         """Keep what happened; a session has ended whatever becomes of this."""
         session = course.session
-        if session.internal or self._own is None or not self._own.has(_EPISODE):
+        if session.internal or self.own is None or not self.own.has(_EPISODE):
             return
         told = {"outcome": ending, "trigger_source": session.trigger_source}
         who = replace(course.caller, session_id=str(session.id), details=told)
@@ -218,7 +218,7 @@ class Sessions:
         }
         try:
             async with asyncio.timeout(self._config.memory_seconds):
-                await self._own.call(who, _EPISODE, episode)
+                await self.own.call(who, _EPISODE, episode)
         except Exception as failure:  # noqa: BLE001 — as above
             _missed("the session ends without an episode", course, failure)
 
