@@ -52,9 +52,9 @@ async def main(repeats: int) -> None:
             rows.append([name, f"{bare * 1000:.0f}", f"{around * 1000:.0f}", f"{share:+.0%}"])
     table = Table(
         "A session, without and with memory around it",
-        f"Medians of {repeats} sessions in turns; the tenant has {FACTS:,} facts. Without: the runtime alone, started "
+        f"Medians of {repeats} sessions in turns, with {FACTS:,} facts. Without: the runtime alone, started "
         "and ended. With: the record, the block of memories, the credential, the runtime, the episode. The model "
-        "answers at once, so this is the least a session takes. The CLI is measured where the tests have installed it.",
+        "answers at once, so this is the least it takes. The CLI is measured where the tests have installed it.",
         ["runtime", "alone, ms", "with memory, ms", "added"],
         rows,
     )
