@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from butlers import app, db
+from butlers import app, backup, db
 from butlers.app import Butler
 from butlers.config import Configuration, Environment
 from butlers.contract import Check
@@ -26,6 +26,7 @@ async def examine(folder: Path, environment: Environment) -> list[Check]:
 
 
 _LATE_SECONDS = 600
+_OLD_DAYS = 30
 _ORDER = ("configuration", "runtime", "database", "schema", "row-level security", "modules")
 
 
@@ -99,6 +100,18 @@ async def _jobs(butler: Butler) -> Check:
     return Check("jobs", "ok", f"{len(standings)}, the next is {first.job} at {first.next_run:%Y-%m-%d %H:%M}")
 
 
+async def _backup(butler: Butler) -> Check:
+    """When the last backup was made."""
+    rows = {row["job"]: row for row in await jobs.latest(butler.database)}
+    made = rows[backup.JOB]["succeeded_at"] if backup.JOB in rows else None
+    how = "`butlers backup DIR FILE` makes one."
+    if made is None:
+        return Check("backup", "warn", "there is none yet", how)
+    days = (local_time() - made).days
+    told = f"the last one is of {made.astimezone():%Y-%m-%d %H:%M}"
+    return Check("backup", "warn", told, how) if days > _OLD_DAYS else Check("backup", "ok", told)
+
+
 async def _modules(place: Place, config: Configuration) -> AsyncIterator[Check]:
     kinds = modules.in_order({module.name: module for module in app.MODULES}, config.modules)
     database = await db.connect(place.dsn, pool_size=2)
@@ -108,7 +121,9 @@ async def _modules(place: Place, config: Configuration) -> AsyncIterator[Check]:
         for module in started:
             for check in await module.checks():
                 yield check
-        yield await _jobs(Butler(config, place, database, started, starts))
+        butler = Butler(config, place, database, started, starts)
+        yield await _jobs(butler)
+        yield await _backup(butler)
         await modules.stop(started)
     finally:
         await database.close()

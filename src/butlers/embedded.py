@@ -224,6 +224,15 @@ def _binaries() -> Path:
     return Path(package.origin).parent / "pginstall" / "bin"
 
 
+def program(name: str) -> Path | None:
+    """One of the programs that come along with the server, such as pg_dump."""
+    try:
+        found = _binaries() / name
+    except Unavailable:
+        return None
+    return found if found.is_file() else None
+
+
 def _run(program: str, *arguments: str) -> None:
     """Run one of the server's programs, as a user of its own when we are root (PostgreSQL refuses root)."""
     binary = _binaries() / program

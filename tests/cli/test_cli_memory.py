@@ -218,7 +218,7 @@ def test_every_argument_of_a_tool_can_be_given():
     words = {"type_": "memory_type", "prompt": "trigger_prompt"}
     for name, function in sources.items():
         # A job's command shows more than its tool does, and takes other words.
-        if name in {"export", "import_", "consolidate", "sweep", "cleanup", "reembed"}:
+        if name in {"export", "import_", "consolidate", "sweep", "cleanup", "reembed", "retract_from", "erase"}:
             continue
         tool = next(each for each in TOOLS if each.name == named.get(name, f"memory_{name}"))
         wanted = set(get_type_hints(tool.function)) - {"memory", "caller", "return"}

@@ -79,6 +79,7 @@ max_attempts = 4
 max_prompt_tokens = 9000
 daily_token_limit = 5000
 lease_seconds = 30.0
+trust = 0.5
 
 [modules.memory.schedule]
 consolidate = "0 */3 * * *"
@@ -190,6 +191,7 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "max_prompt_tokens": 9000,
             "daily_token_limit": 5000,
             "lease_seconds": 30.0,
+            "trust": 0.5,
         },
         "schedule": {
             "reembed": "*/10 * * * *",
@@ -266,6 +268,7 @@ def test_memory_by_itself_is_as_documented() -> None:
             "max_prompt_tokens": 24_000,
             "daily_token_limit": 1_000_000,
             "lease_seconds": 120.0,
+            "trust": 0.7,
         },
         "schedule": {
             "reembed": "*/10 * * * *",

@@ -94,6 +94,7 @@ async def everyones_arguments(tools: "Tools", butler: str) -> dict[str, dict[str
         "memory_run_consolidation": {"dry_run": True},
         "memory_run_episode_cleanup": {"dry_run": True},
         "memory_dead_letters": {"retry": True},
+        "memory_retract_from": {"episode_id": "00000000-0000-4000-8000-000000000001"},
         "entity_create": {"canonical_name": "The secret tea house", "entity_type": "place", "aliases": ["tea"]},
         "entity_get": {"entity_id": ada},
         "entity_update": {"entity_id": ada, "aliases": ["secret Ada"], "metadata": {"drinks": "tea"}},

@@ -2,7 +2,7 @@
 
 import typer
 
-from butlers.cli import jobs, keys, lifecycle, memory, sessions
+from butlers.cli import backups, jobs, keys, lifecycle, memory, sessions
 
 app = typer.Typer(
     name="butlers",
@@ -12,7 +12,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (*lifecycle.COMMANDS, *sessions.COMMANDS):
+for command in (*lifecycle.COMMANDS, *sessions.COMMANDS, *backups.COMMANDS):
     app.command()(command)
 app.add_typer(keys.app, name="key")
 app.add_typer(jobs.app, name="jobs")

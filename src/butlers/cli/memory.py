@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import entities, memory_files, memory_jobs
+from butlers.cli import entities, memory_care, memory_files, memory_jobs
 from butlers.cli.memory_calls import Key, Tenant, call, several
 from butlers.cli.output import HERE, AsJson, Folder, command
 
@@ -333,7 +333,7 @@ async def stats(
     await call("memory_stats", folder, tenant, as_json, scope=scope)
 
 
-for name, each in (*memory_files.COMMANDS.items(), *memory_jobs.COMMANDS.items()):
+for name, each in (*memory_files.COMMANDS.items(), *memory_jobs.COMMANDS.items(), *memory_care.COMMANDS.items()):
     app.command(name=name)(each)
 app.add_typer(entities.app, name="entity")
 

@@ -181,6 +181,45 @@ def did(answer: Mapping[str, Any]) -> RenderableType:
     return Group(*head, _fields(counts), *(visible(warning) for warning in answer.get("warnings", ())))
 
 
+def retracted(answer: Mapping[str, Any]) -> RenderableType:
+    """What came from a session or an episode, and what became of it."""
+    if "restored" in answer:
+        left = (
+            f" Changed since then and left alone: {', '.join(answer['left_alone'])}." if answer["left_alone"] else ""
+        )
+        return visible(f"{answer['restored']} memories are back.{left}")
+    if not answer["found"]:
+        return Text("Nothing came from there.")
+    table = _table("memory", "state")
+    for each in answer["found"]:
+        about = " · ".join(str(each[name]) for name in ("memory_type", "subject", "predicate") if each.get(name))
+        also = f"\nalso said by {each['said_elsewhere']} other episodes" if "said_elsewhere" in each else ""
+        table.add_row(visible(f"{about}\n{each['content']}\n{each['id']}"), visible(f"{each['state']}{also}"))
+    if answer["dry_run"]:
+        return Group(table, Text("Nothing was changed."))
+    counts = ", ".join(f"{count} {kind}" for kind, count in answer["retracted"].items())
+    back = (
+        f" {len(answer['brought_back'])} facts that had been replaced hold again." if answer["brought_back"] else ""
+    )
+    told = f"Taken back: {counts}.{back} To undo it: --undo {answer['retraction_id']}"
+    return Group(table, visible(told))
+
+
+def erased(answer: Mapping[str, Any]) -> RenderableType:
+    """What is gone for good, and what is left."""
+    parts: list[RenderableType] = [Text("Erased:"), _fields(answer["erased"])]
+    if "left" in answer:
+        parts += [Text("Left of it:"), _fields(answer["left"])]
+    if answer.get("still_said"):
+        places = "\n".join("{kind} {id}".format(**each) for each in answer["still_said"])
+        parts.append(visible(f"The same words still stand in:\n{places}"))
+    elif "still_said" in answer:
+        parts.append(Text("Its words stand nowhere else."))
+    if not answer["vacuumed"]:
+        parts.append(Text("The server keeps deleted rows until its next vacuum: only the owner can ask for one."))
+    return Group(*parts)
+
+
 def given_up(answer: Mapping[str, Any]) -> RenderableType:
     """Episodes that consolidation gave up, or how many of them wait again."""
     if "requeued" in answer:
@@ -240,4 +279,5 @@ VIEWS: Mapping[str, View] = {
     "memory_run_consolidation": consolidated,
     "memory_run_episode_cleanup": did,
     "memory_dead_letters": given_up,
+    "memory_retract_from": retracted,
 }

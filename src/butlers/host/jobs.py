@@ -112,9 +112,14 @@ async def finish(
         await _queries.finish(tx, tenant_id=caller.tenant, id=run_id, status=status, result=dict(result), error=error)
 
 
+async def latest(database: Database) -> list[dict[str, Any]]:
+    """The latest run of every job there ever was."""
+    return [dict(row) for row in await database.survey(_queries.latest.sql)]
+
+
 async def standings(database: Database, jobs: Mapping[str, Job], now: datetime) -> list[Standing]:
     """How these jobs stand, by the name each is kept under."""
-    rows = {row["job"]: dict(row) for row in await database.survey(_queries.latest.sql)}
+    rows = {row["job"]: row for row in await latest(database)}
     return [
         Standing(job.name, job.cron, cron.upcoming(job.cron, now), **_told(rows.get(name, {})))
         for name, job in jobs.items()

@@ -148,6 +148,11 @@ class ConsolidationConfig(Table):
         ge=0,
         description="Tokens consolidation may take of a tenant in 24 hours, sent and answered. 0 sets no limit.",
     )
+    trust: Share = Field(
+        0.7,
+        description="How far distilled knowledge is believed, against what is stored directly, until something else "
+        "supports it: a confirmation, the same stored directly, or an episode of another session.",
+    )
     lease_seconds: float = Field(
         120.0,
         ge=1,

@@ -172,13 +172,14 @@ def _objects(output: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
     left, at, behind = _READ_AT_MOST, output.find("{"), 0
     while at >= 0 and left > 0:
         end = at + 1
-        before = output[max(output.rfind("\n", 0, at) + 1, behind) : at]
         if _BEGINS.match(output, at):
+            line = output.rfind("\n", behind, at) + 1
+            before = output[max(line, behind) : at]
             try:
                 found, end = _DECODER.raw_decode(output, at)
                 left -= end - at
                 # An empty one counts where it is all that its line says.
-                if found or _EMPTY.match(output, output.rfind("\n", 0, at) + 1):
+                if found or (line >= behind and _EMPTY.match(output, line)):
                     yield before, found
                 behind = end
             # No JSON, or too deep for us.

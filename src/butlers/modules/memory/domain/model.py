@@ -62,6 +62,17 @@ CANDIDATE_DECAY_RATE = 0.01
 """A rule stored without a permanence has to earn its stay."""
 
 
+WHOLE, HALF = 1.0, 0.5
+"""How far a new fact is believed, and a new rule."""
+
+
+class Provenance(StrEnum):
+    """How a memory came about, where somebody did not simply store it; kept in its metadata."""
+
+    DISTILLED = "distilled"
+    SUPPORTED = "supported"
+
+
 class Maturity(StrEnum):
     """How far a rule is trusted."""
 

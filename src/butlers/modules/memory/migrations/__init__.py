@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_010",
+    head="mem_011",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",

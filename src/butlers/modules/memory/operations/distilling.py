@@ -18,7 +18,16 @@ from butlers.modules.memory.domain.distillation import (
     FactUpdate,
     RuleFound,
 )
-from butlers.modules.memory.domain.model import GLOBAL, MemoryType, NewFact, NewRule, Relation
+from butlers.modules.memory.domain.model import (
+    GLOBAL,
+    HALF,
+    WHOLE,
+    MemoryType,
+    NewFact,
+    NewRule,
+    Provenance,
+    Relation,
+)
 from butlers.modules.memory.domain.sayings import essence
 from butlers.modules.memory.operations.writing import put_fact
 from butlers.modules.memory.runtime import Memory
@@ -32,6 +41,7 @@ from butlers.modules.memory.store.versions import Embedded
 log = logging.getLogger("butlers.memory")
 _NEIGHBOURS = 20
 _BY = {"by": "consolidation"}
+_DISTILLED: dict[str, object] = {"provenance": Provenance.DISTILLED.value}
 # Not about what was learned, and likely to be over soon: the whole batch is tried again.
 _PASSING = (Unavailable, Overloaded, TimedOut)
 
@@ -76,6 +86,7 @@ class Applying:
     held: Mapping[UUID, Held]
     vectors: Mapping[str, Embedded]
     record: RunRecord
+    trust: float
     learned: list[dict[str, Any]] = field(default_factory=list)
     declined: int = 0
 
@@ -146,6 +157,7 @@ def _new_fact(found: FactFound, butler: str) -> NewFact:
         permanence=found.permanence,
         scope=GLOBAL if found.is_global else butler,
         tags=found.tags,
+        metadata=dict(_DISTILLED),
     )
 
 
@@ -162,6 +174,7 @@ def _updated(update: FactUpdate, target: Target | None) -> NewFact:
         scope=target.scope,
         tags=target.tags if update.tags is None else update.tags,
         entity_id=target.entity_id,
+        metadata=dict(_DISTILLED),
     )
 
 
@@ -171,6 +184,7 @@ def _new_rule(found: RuleFound, butler: str) -> NewRule:
         scope=GLOBAL if found.is_global else butler,
         tags=found.tags,
         permanence=found.permanence,
+        metadata=dict(_DISTILLED),
     )
 
 
@@ -186,7 +200,8 @@ async def apply(
         held = {each.id: each for each in await consolidation.hold(tx, caller, batch)}
         if not held or not all(each.ours for each in held.values()):
             raise LeaseLost
-        applying = Applying(tx, caller, batch, held, lessons.vectors, record)
+        trust = memory.config.consolidation.trust
+        applying = Applying(tx, caller, batch, held, lessons.vectors, record, trust)
         await facts.lock_keys(tx, caller, _keys(lessons, batch.butler))
         await consolidation.hold_targets(tx, caller, _targets(lessons))
         for name, step in _steps(applying, lessons) if applying.alive else ():
@@ -279,6 +294,7 @@ async def _put(applying: Applying, fact: NewFact, evidence: Sequence[UUID]) -> N
         applying.vectors[fact.searchable],
         source_butler=applying.butler,
         source_episode_id=evidence[0],
+        confidence=WHOLE * applying.trust,
     )
     fact_id = UUID(stored["id"])
     if stored.get("confirmed_existing"):
@@ -324,7 +340,13 @@ async def _rule(applying: Applying, found: RuleFound, made: NewRule | Fault) -> 
             await _confirmed(applying, MemoryType.RULE, near.id, evidence)
             return
     rule_id = await rules.insert(
-        tx, caller, rule, vector, source_butler=applying.butler, source_episode_id=evidence[0]
+        tx,
+        caller,
+        rule,
+        vector,
+        source_butler=applying.butler,
+        source_episode_id=evidence[0],
+        confidence=HALF * applying.trust,
     )
     await events.append(tx, caller, Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope, **_BY}))
     await _derive(applying, MemoryType.RULE, rule_id, evidence)
@@ -353,7 +375,8 @@ async def _confirm(applying: Applying, confirmation: Confirmation) -> None:
 
 async def _confirmed(applying: Applying, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
     renew = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
-    if await renew(applying.tx, applying.caller, memory_id) is None:
+    supported = await links.is_independent(applying.tx, applying.caller, memory_type, memory_id, evidence)
+    if await renew(applying.tx, applying.caller, memory_id, supported=supported) is None:
         raise NotFound(f"the {memory_type} {memory_id} is not live any more")
     confirmed = Event(f"{memory_type}_confirmed", memory_type, memory_id, _BY)
     await events.append(applying.tx, applying.caller, confirmed)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import MemoryType, NewEpisode, NewFact, NewRule, Relation
+from butlers.modules.memory.domain.model import WHOLE, MemoryType, NewEpisode, NewFact, NewRule, Relation
 from butlers.modules.memory.operations.once import Answer, Request, once
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import entities, episodes, events, facts, links, rules
@@ -24,7 +24,8 @@ async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, req
         async def work() -> Answer:
             ttl = memory.config.episode_ttl_days
             episode_id, expires_at = await episodes.insert(tx, caller, episode, embedded, ttl_days=ttl)
-            await events.append(tx, caller, Event("episode_created", MemoryType.EPISODE, episode_id))
+            of_session = {"session_id": str(episode.session_id)} if episode.session_id else {}
+            await events.append(tx, caller, Event("episode_created", MemoryType.EPISODE, episode_id, of_session))
             return {"id": str(episode_id), "expires_at": expires_at.isoformat()}
 
         return await once(tx, caller, request, work)
@@ -49,6 +50,7 @@ async def put_fact(
     *,
     source_butler: str | None,
     source_episode_id: UUID | None = None,
+    confidence: float = WHOLE,
 ) -> Answer:
     """Store a fact within a transaction, one writer of its key at a time."""
     if fact.entity_id is not None:
@@ -56,7 +58,8 @@ async def put_fact(
     await facts.lock_key(tx, caller, fact.key)
     held = await facts.live_under_key(tx, caller, fact)
     if held is not None and held.says(fact):
-        await facts.confirm(tx, caller, held.id)
+        # What is distilled is not borne out by being distilled once more.
+        await facts.confirm(tx, caller, held.id, supported=confidence == WHOLE)
         await events.append(tx, caller, Event("fact_confirmed", MemoryType.FACT, held.id, {"by": "store"}))
         return {"id": str(held.id), "confirmed_existing": True}
     if held is not None:
@@ -69,6 +72,7 @@ async def put_fact(
         supersedes_id=held.id if held else None,
         source_butler=source_butler,
         source_episode_id=source_episode_id,
+        confidence=confidence,
     )
     created: dict[str, Any] = {"scope": fact.scope, "permanence": fact.permanence.value}
     if held is None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import NewFact, Permanence, fact_key
+from butlers.modules.memory.domain.model import WHOLE, NewFact, Permanence, fact_key
 from butlers.modules.memory.domain.text import indexable
 from butlers.modules.memory.store.statements import statements
 from butlers.modules.memory.store.versions import Embedded
@@ -143,6 +143,7 @@ async def insert(
     supersedes_id: UUID | None,
     source_butler: str | None,
     source_episode_id: UUID | None = None,
+    confidence: float = WHOLE,
 ) -> UUID:
     """A new live fact's id."""
     fact_id: UUID = await _sql.insert(
@@ -155,6 +156,7 @@ async def insert(
         embedding=embedded.vector,
         embedding_version_id=embedded.version_id,
         importance=fact.importance,
+        confidence=confidence,
         permanence=fact.permanence.value,
         decay_rate=fact.permanence.decay_rate,
         source_butler=source_butler,
@@ -168,9 +170,9 @@ async def insert(
     return fact_id
 
 
-async def confirm(tx: Connection, caller: Caller, fact_id: UUID) -> Confirmed | None:
-    """Start the decay of a live fact anew; None when it is not live."""
-    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=fact_id)
+async def confirm(tx: Connection, caller: Caller, fact_id: UUID, *, supported: bool = True) -> Confirmed | None:
+    """Start the decay of a live fact anew; None if it is not live. Supported, a distilled one is wholly believed."""
+    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=fact_id, supported=supported, whole=WHOLE)
     return Confirmed(row["confidence"], row["last_confirmed_at"]) if row else None
 
 

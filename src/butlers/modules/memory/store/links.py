@@ -50,6 +50,21 @@ async def create_links(tx: Connection, caller: Caller, links: Sequence[Link]) ->
     )
 
 
+async def is_independent(
+    tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, episode_ids: Sequence[UUID]
+) -> bool:
+    """Whether one of these episodes is neither one the memory came from, nor of the same session as one of those."""
+    return bool(
+        await _sql.is_independent(
+            tx,
+            tenant_id=caller.tenant,
+            memory_type=memory_type.value,
+            memory_id=memory_id,
+            episode_ids=list(episode_ids),
+        )
+    )
+
+
 async def of_memory(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, outgoing: bool, incoming: bool
 ) -> Sequence[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.maturity import TrackRecord
-from butlers.modules.memory.domain.model import Maturity, NewRule, Permanence
+from butlers.modules.memory.domain.model import HALF, Maturity, NewRule, Permanence
 from butlers.modules.memory.domain.text import indexable
 from butlers.modules.memory.store.facts import Confirmed
 from butlers.modules.memory.store.statements import statements
@@ -26,6 +26,7 @@ async def insert(
     *,
     source_butler: str | None,
     source_episode_id: UUID | None = None,
+    confidence: float = HALF,
 ) -> UUID:
     """A new candidate's id."""
     rule_id: UUID = await _sql.insert(
@@ -36,6 +37,7 @@ async def insert(
         embedding=embedded.vector,
         embedding_version_id=embedded.version_id,
         scope=rule.scope,
+        confidence=confidence,
         permanence=(rule.permanence or Permanence.STANDARD).value,
         decay_rate=rule.decay_rate,
         source_butler=source_butler,
@@ -136,9 +138,9 @@ async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outc
     )
 
 
-async def confirm(tx: Connection, caller: Caller, rule_id: UUID) -> Confirmed | None:
-    """Start the decay of a live rule anew; None when it is not live."""
-    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=rule_id)
+async def confirm(tx: Connection, caller: Caller, rule_id: UUID, *, supported: bool = True) -> Confirmed | None:
+    """Start the decay of a live rule anew; None when it is not live. Supported, a distilled one counts as stored."""
+    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=rule_id, supported=supported, whole=HALF)
     return Confirmed(row["confidence"], row["last_confirmed_at"]) if row else None
 
 

@@ -39,6 +39,13 @@ async def replace_with_graph(owner: PlainConnection, table: str, *, finely: bool
         await getattr(_sql, f"{step}_{table}")(owner)
 
 
+async def vacuum(owner: PlainConnection) -> None:
+    """Let the server overwrite what it still holds of deleted rows."""
+    await _sql.roomy(owner)
+    for table in ("facts", "rules", "episodes", "entities", "memory_links"):
+        await getattr(_sql, f"vacuum_{table}")(owner)
+
+
 async def sample(owner: PlainConnection, table: str, most: int) -> list[tuple[str, UUID]]:
     """Some memories of the tenant that has most of them, as tenant and id."""
     await _sql.roomy(owner)

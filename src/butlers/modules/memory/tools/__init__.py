@@ -1,7 +1,16 @@
 """The face: what an agent sees of memory. Each tool is wording and one call."""
 
 from butlers.contract import Tool
-from butlers.modules.memory.tools import consolidation, context, entities, feedback, management, reading, writing
+from butlers.modules.memory.tools import (
+    consolidation,
+    context,
+    entities,
+    feedback,
+    management,
+    reading,
+    retraction,
+    writing,
+)
 
 TOOLS: tuple[Tool, ...] = (
     *writing.TOOLS,
@@ -10,5 +19,6 @@ TOOLS: tuple[Tool, ...] = (
     *management.TOOLS,
     *context.TOOLS,
     *consolidation.TOOLS,
+    *retraction.TOOLS,
     *entities.TOOLS,
 )

@@ -43,6 +43,7 @@ class Memory(TypedDict, total=False):
     score: float
     confidence: float
     lifecycle: str
+    provenance: str
     subject: str
     predicate: str
     entity_id: str
@@ -110,6 +111,8 @@ def whole(record: Mapping[str, Any]) -> Memory:
     }
     shown["type"] = shown["memory_type"]
     shown["lifecycle"] = lifecycle(record)
+    if provenance := (record.get("metadata") or {}).get("provenance"):
+        shown["provenance"] = provenance
     return shown  # type: ignore[return-value]
 
 

@@ -78,24 +78,29 @@ update facts
    and validity = 'active'
 returning id;
 
--- name: insert(tenant_id, subject, predicate, content, searchable, embedding, embedding_version_id, importance, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata)$
+-- name: insert(tenant_id, subject, predicate, content, searchable, embedding, embedding_version_id, importance, confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata)$
 -- A new live fact, believed from now on.
 insert into facts (
     tenant_id, subject, predicate, content, search_vector, embedding, embedding_version_id, importance,
-    permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata
+    confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata
 )
 values (
     :tenant_id, :subject, :predicate, :content, to_tsvector('english', :searchable), :embedding,
-    :embedding_version_id, :importance, :permanence, :decay_rate, :source_butler, :source_episode_id,
+    :embedding_version_id, :importance, :confidence, :permanence, :decay_rate, :source_butler, :source_episode_id,
     :supersedes_id, :entity_id, :scope, :tags, :metadata
 )
 returning id;
 
--- name: confirm(tenant_id, id)^
--- Starts the decay of a live fact anew and ends its fading.
+-- name: confirm(tenant_id, id, supported, whole)^
+-- Starts the decay of a live fact anew and ends its fading. What was only distilled is believed wholly once something
+-- else supports it.
 update facts
    set last_confirmed_at = now(),
-       metadata = metadata - 'status'
+       confidence = case when :supported and metadata ->> 'provenance' = 'distilled' then :whole else confidence end,
+       metadata = metadata - 'status' || case
+           when :supported and metadata ->> 'provenance' = 'distilled' then '{"provenance": "supported"}'::jsonb
+           else '{}'
+       end
  where tenant_id = :tenant_id
    and id = :id
    and validity = 'active'

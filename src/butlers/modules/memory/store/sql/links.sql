@@ -13,6 +13,26 @@ select :tenant_id, l.source_type, l.source_id, l.target_type, l.target_id, l.rel
        ) as l (source_type, source_id, target_type, target_id, relation)
 on conflict do nothing;
 
+-- name: is_independent(tenant_id, memory_type, memory_id, episode_ids)$
+-- Whether one of these episodes has nothing to do with those a memory was derived from.
+select exists (
+    select
+      from episodes e
+     where e.tenant_id = :tenant_id
+       and e.id = any (:episode_ids)
+       and not exists (
+           select
+             from memory_links l
+             left join episodes o on o.tenant_id = :tenant_id and o.id = l.target_id
+            where l.tenant_id = :tenant_id
+              and l.source_type = :memory_type
+              and l.source_id = :memory_id
+              and l.target_type = 'episode'
+              and l.relation = 'derived_from'
+              and (l.target_id = e.id or o.session_id = e.session_id)
+       )
+);
+
 -- name: of_memory(tenant_id, memory_type, memory_id, outgoing, incoming)
 -- The edges of one memory, in the directions asked for.
 -- Of an episode that is gone the trail still tells whose it was and when it happened.

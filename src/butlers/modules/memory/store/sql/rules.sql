@@ -1,20 +1,27 @@
--- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, permanence, decay_rate, source_butler, source_episode_id, tags, metadata)$
+-- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, confidence, permanence, decay_rate, source_butler, source_episode_id, tags, metadata)$
 -- A new candidate, believed half and from now on.
 insert into rules (
-    tenant_id, content, search_vector, embedding, embedding_version_id, scope, permanence, decay_rate,
+    tenant_id, content, search_vector, embedding, embedding_version_id, scope, confidence, permanence, decay_rate,
     source_butler, source_episode_id, tags, metadata
 )
 values (
     :tenant_id, :content, to_tsvector('english', :searchable), :embedding, :embedding_version_id, :scope,
-    :permanence, :decay_rate, :source_butler, :source_episode_id, :tags, :metadata
+    :confidence, :permanence, :decay_rate, :source_butler, :source_episode_id, :tags, :metadata
 )
 returning id;
 
--- name: confirm(tenant_id, id)^
--- Starts the decay of a live rule anew and ends its fading.
+-- name: confirm(tenant_id, id, supported, whole)^
+-- Starts the decay of a live rule anew and ends its fading. What was only distilled counts as stored once something else
+-- supports it.
 update rules
    set last_confirmed_at = now(),
-       metadata = metadata - 'status'
+       confidence = case
+           when :supported and metadata ->> 'provenance' = 'distilled' then greatest(confidence, :whole) else confidence
+       end,
+       metadata = metadata - 'status' || case
+           when :supported and metadata ->> 'provenance' = 'distilled' then '{"provenance": "supported"}'::jsonb
+           else '{}'
+       end
  where tenant_id = :tenant_id
    and id = :id
    and not coalesce((metadata -> 'forgotten')::boolean, false)

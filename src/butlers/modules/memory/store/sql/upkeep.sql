@@ -198,3 +198,23 @@ drop index concurrently episodes_embedding;
 -- name: install_episodes()!
 -- The new index under the old one's name.
 alter index episodes_embedding_next rename to episodes_embedding;
+
+-- name: vacuum_facts()!
+-- Deleted rows are no longer kept.
+vacuum facts;
+
+-- name: vacuum_rules()!
+-- Deleted rows are no longer kept.
+vacuum rules;
+
+-- name: vacuum_episodes()!
+-- Deleted rows are no longer kept.
+vacuum episodes;
+
+-- name: vacuum_entities()!
+-- Deleted rows are no longer kept.
+vacuum entities;
+
+-- name: vacuum_memory_links()!
+-- Deleted rows are no longer kept.
+vacuum memory_links;

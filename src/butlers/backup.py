@@ -1,0 +1,205 @@
+"""A butler's whole database in one file, and back into an empty place; PostgreSQL's own tools do it."""
+
+import asyncio
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from butlers import app, db, embedded, migrate
+from butlers.caller import Caller
+from butlers.config import Configuration, Environment
+from butlers.errors import AlreadyExists, ConfigurationFault, InvalidInput, Unavailable
+from butlers.host import jobs
+from butlers.provision import Place, without_password
+
+JOB = "backup"
+_LAST_WORDS = 300
+_NOT_OURS = re.compile(r"^\d+; \d+ \d+ (?:EXTENSION|COMMENT - EXTENSION|POLICY|ROW SECURITY) ")
+_TABLE = re.compile(r"^\d+; \d+ \d+ TABLE public (\S+) ", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A file that holds everything."""
+
+    file: Path
+    bytes: int
+
+
+async def make(config: Configuration, environment: Environment, file: Path) -> Backup:
+    """Write the whole database to a file: all of it, as it was at one moment, or no file at all."""
+    async with app.ready(config, environment) as place:
+        admin = _administrator(place)
+        with tempfile.TemporaryDirectory(prefix=".butlers-backup-", dir=_folder(file)) as beside:
+            made = Path(beside) / "backup"
+            options = ["--format=custom", "--no-owner", "--no-privileges", f"--file={made}"]
+            # An owner that is bound by row-level security reads by the policy that lets it.
+            rows = [] if place.cluster else ["--enable-row-security"]
+            await _run("pg_dump", [*options, *rows], admin)
+            made.chmod(0o600)
+            size = made.stat().st_size
+            made.replace(file)
+        await _noted(place, config, size)
+    return Backup(file, size)
+
+
+async def restore(config: Configuration, environment: Environment, file: Path) -> migrate.Migration:
+    """Put a backup into the butler's database, which must be empty, and bring its schema up to date."""
+    source = _there(file)
+    async with app.placed(config, environment) as place:
+        admin = _administrator(place)
+        await _refuse_full(place)
+        contents = await _run("pg_restore", ["--list", source], admin, connect=False)
+        with tempfile.NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as wanted:
+            wanted.write(_wanted(contents))
+            wanted.flush()
+            role = [f"--role={place.owner}"] if place.owner else []
+            options = ["--no-owner", "--no-privileges", *role, f"--use-list={wanted.name}", "--file=-", source]
+            await _poured(options, admin, _walls(contents))
+        return await app.upgraded(place, app.branches(config))
+
+
+async def _noted(place: Place, config: Configuration, size: int) -> None:
+    """Keep on record that there is a backup: `butlers doctor` tells when the last one was made."""
+    caller = Caller(tenant=config.butler.auth.tenant, butler=config.butler.name, actor="backup")
+    database = await db.connect(place.dsn, pool_size=1)
+    try:
+        begun = await jobs.begin(database, caller, JOB, None)
+        if isinstance(begun, jobs.Begun):
+            await jobs.finish(database, caller, begun.id, "succeeded", {"bytes": size}, None)
+    finally:
+        await database.close()
+
+
+def _administrator(place: Place) -> str:
+    if place.admin_dsn is None:
+        raise ConfigurationFault(
+            "this needs the owner of the tables, and only the application's role is known",
+            hint="Set BUTLERS_ADMIN_DATABASE_URL to the owner.",
+        )
+    return place.admin_dsn
+
+
+def _there(file: Path) -> str:
+    if not file.is_file():
+        raise InvalidInput(f"there is no file {file}", hint="Name a file that `butlers backup` wrote.")
+    return str(file.absolute())
+
+
+def _folder(file: Path) -> Path:
+    if not file.parent.is_dir():
+        raise InvalidInput(f"there is no folder {file.parent}", hint="Make it, or name another place.")
+    return file.parent
+
+
+async def _refuse_full(place: Place) -> None:
+    async with place.as_owner() as owner:
+        there = await owner.fetchval("select count(*) from pg_tables where schemaname = 'public'")
+    if there:
+        raise AlreadyExists(
+            "the butler's database is not empty",
+            hint="Restore under another name (butler.name), or into another database or BUTLERS_HOME.",
+        )
+
+
+def _wanted(contents: str) -> str:
+    """What is restored: extensions are there already, the administrator's, and policies name roles of elsewhere."""
+    kept = (line for line in contents.splitlines() if not _NOT_OURS.search(line))
+    return "\n".join(kept) + "\n"
+
+
+def _walls(contents: str) -> list[str]:
+    """The statements that wall tenants off, for the roles that are here."""
+    tables = [table for table in _TABLE.findall(contents) if table != "alembic_version"]
+    made = [
+        statement
+        for table in tables
+        for statement in migrate.tenant_policies(table, owner_administers=table == "api_keys")
+    ]
+    return ["set search_path = public, pg_catalog", *made]
+
+
+async def _run(program: str, arguments: Sequence[str], dsn: str, *, connect: bool = True) -> str:
+    """What one of PostgreSQL's own programs says."""
+    where = ["--dbname=" + without_password(dsn)] if connect else []
+    process = await _started(program, [*arguments, *where], dsn)
+    return await _ended(program, process)
+
+
+async def _poured(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -> None:
+    """Read a backup as statements into one transaction of one connection, and others after it: all or nothing.
+
+    Not by pg_restore's own connection: some settings of extensions are known only once the extension was used there.
+    """
+    theirs, ours = os.pipe()
+    used = "select case when to_regproc('public.similarity') is null then null else public.similarity('', '') end"
+    quiet = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
+    try:
+        reading = await _started("pg_restore", options, dsn, stdout=ours)
+        where = "--dbname=" + without_password(dsn)
+        last = [f"--command={statement}" for statement in afterwards]
+        words = [*quiet, where, f"--command={used}", "--file=-", *last]
+        writing = await _started("psql", words, dsn, stdin=theirs)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    # What psql says tells more: pg_restore only notices that nobody reads any more.
+    outcomes = await asyncio.gather(_ended("psql", writing), _ended("pg_restore", reading), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _started(
+    program: str,
+    arguments: Sequence[str],
+    dsn: str,
+    *,
+    stdin: int = asyncio.subprocess.DEVNULL,
+    stdout: int = asyncio.subprocess.PIPE,
+) -> asyncio.subprocess.Process:
+    # The password goes by the environment, which nobody else reads.
+    return await asyncio.create_subprocess_exec(
+        _found(program), *arguments,
+        stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE, env={**os.environ, **_password(dsn)},
+    )  # fmt: skip
+
+
+async def _ended(program: str, process: asyncio.subprocess.Process) -> str:
+    try:
+        said, complained = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise Unavailable(f"{program} failed: {_reason(complained)}", hint="The database is as it was before.")
+    return (said or b"").decode("utf-8", "replace")
+
+
+def _reason(complained: bytes) -> str:
+    """The first line that names an error: those after it quote statements."""
+    lines = complained.decode("utf-8", "replace").strip().splitlines() or ["it does not say why"]
+    return next((line for line in lines if "error" in line.lower()), lines[0])[:_LAST_WORDS]
+
+
+def _password(dsn: str) -> Mapping[str, str]:
+    parts = urlsplit(dsn)
+    password = unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")
+    return {"PGPASSWORD": password} if password else {}
+
+
+def _found(program: str) -> str:
+    """The one that comes along with the embedded server, or the system's."""
+    beside = embedded.program(program)
+    if beside is not None:
+        return str(beside)
+    installed = shutil.which(program)
+    if installed is None:
+        raise Unavailable(f"the program {program} is not installed", hint="Install PostgreSQL's client programs.")
+    return installed

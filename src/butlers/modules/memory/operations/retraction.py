@@ -1,0 +1,135 @@
+"""Everything that came from a session or an episode: listed, taken back together, and brought back if need be."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from butlers.caller import Caller
+from butlers.db import WORK_SECONDS, Connection
+from butlers.errors import NotFound
+from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.operations.once import Answer
+from butlers.modules.memory.runtime import Memory
+from butlers.modules.memory.store import episodes, events, facts, origins, rules
+from butlers.modules.memory.store.events import Event
+
+_STATES = {
+    MemoryType.FACT: "fact_forgotten",
+    MemoryType.RULE: "rule_forgotten",
+    MemoryType.EPISODE: "episode_forgotten",
+}
+_HOME = {MemoryType.FACT: facts, MemoryType.RULE: rules, MemoryType.EPISODE: episodes}
+_BROUGHT_BACK = "fact_restored"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A session, or one episode."""
+
+    session_id: UUID | None = None
+    episode_id: UUID | None = None
+
+
+@dataclass(slots=True)
+class Harvest:
+    """What came from an origin, by kind; and what others say as well."""
+
+    ids: dict[MemoryType, list[UUID]] = field(default_factory=lambda: {kind: [] for kind in MemoryType})
+    said_elsewhere: dict[UUID, int] = field(default_factory=dict)
+
+    def add(self, kind: MemoryType, ids: Iterable[UUID]) -> None:
+        """Count these in, each once."""
+        self.ids[kind] = list(dict.fromkeys([*self.ids[kind], *ids]))
+
+
+async def preview(memory: Memory, caller: Caller, origin: Origin) -> Answer:
+    """Everything that came from there, and what others say as well and would stay."""
+    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
+        harvest = await _harvest(tx, caller, origin)
+        return {"dry_run": True, **await _told(tx, caller, harvest)}
+
+
+async def retract(memory: Memory, caller: Caller, origin: Origin, *, also_elsewhere: bool = False) -> Answer:
+    """Take everything back that came from there, in one transaction; what it had replaced holds again.
+
+    What other episodes say as well stays, unless that is to go too.
+    """
+    retraction_id = uuid4()
+    mark = {"retraction": str(retraction_id)}
+    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
+        harvest = await _harvest(tx, caller, origin)
+        told = await _told(tx, caller, harvest)
+        kept = set() if also_elsewhere else set(harvest.said_elsewhere)
+        counts: dict[str, int] = {}
+        brought_back: Sequence[UUID] = ()
+        for kind, found in harvest.ids.items():
+            wanted = sorted(each for each in found if each not in kept)
+            gone = await origins.take_out(tx, caller, kind, wanted)
+            await events.append(tx, caller, *(Event(_STATES[kind], kind, each, mark) for each in gone))
+            if kind is MemoryType.FACT:
+                brought_back = await origins.bring_back(tx, caller, gone, wanted)
+                restored = (Event(_BROUGHT_BACK, kind, each, mark) for each in brought_back)
+                await events.append(tx, caller, *restored)
+            counts[f"{kind}s"] = len(gone)
+    return {
+        "dry_run": False,
+        "retraction_id": str(retraction_id),
+        "retracted": counts,
+        "brought_back": [str(each) for each in brought_back],
+        **told,
+    }
+
+
+async def undo(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:
+    """Bring back what a retraction took; what has changed since then is left alone and named."""
+    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
+        changes = await origins.retraction(tx, caller, retraction_id)
+        if not changes:
+            raise NotFound(f"no retraction {retraction_id}", hint="retract-from says its id when it has retracted.")
+        again = [each.id for each in changes if each.event_type == _BROUGHT_BACK]
+        replaced = await origins.supersede_again(tx, caller, again)
+        told = (Event("fact_superseded", MemoryType.FACT, each, {"by": "undo"}) for each in replaced)
+        await events.append(tx, caller, *told)
+        taken = [each for each in changes if each.event_type != _BROUGHT_BACK]
+        restored = [each for each in taken if await _restored(tx, caller, each.memory_type, each.id)]
+        left = [str(each.id) for each in taken if each not in restored]
+    return {"restored": len(restored), "left_alone": left}
+
+
+async def _restored(tx: Connection, caller: Caller, kind: MemoryType, memory_id: UUID) -> bool:
+    try:
+        async with tx.transaction():
+            back = await _HOME[kind].restore(tx, caller, memory_id)
+    except asyncpg.UniqueViolationError:
+        return False
+    if back:
+        await events.append(tx, caller, Event(f"{kind}_restored", kind, memory_id, {"by": "undo"}))
+    return bool(back)
+
+
+async def _harvest(tx: Connection, caller: Caller, origin: Origin) -> Harvest:
+    harvest = Harvest()
+    if origin.session_id is not None:
+        harvest.add(MemoryType.EPISODE, await origins.episodes_of_session(tx, caller, origin.session_id))
+        for kind, memory_id in await origins.stored_by_session(tx, caller, origin.session_id):
+            harvest.add(kind, [memory_id])
+    if origin.episode_id is not None:
+        harvest.add(MemoryType.EPISODE, [origin.episode_id])
+    stored = {each for ids in harvest.ids.values() for each in ids}
+    for derived in await origins.derived_from(tx, caller, harvest.ids[MemoryType.EPISODE]):
+        harvest.add(derived.memory_type, [derived.id])
+        if derived.elsewhere and derived.id not in stored:
+            harvest.said_elsewhere[derived.id] = derived.elsewhere
+    return harvest
+
+
+async def _told(tx: Connection, caller: Caller, harvest: Harvest) -> dict[str, Any]:
+    found = [each for kind, ids in harvest.ids.items() for each in await origins.shown(tx, caller, kind, ids)]
+    for each in found:
+        if each["id"] in harvest.said_elsewhere:
+            each["said_elsewhere"] = harvest.said_elsewhere[each["id"]]
+        each.pop("supersedes_id", None)
+    return {"found": found}
