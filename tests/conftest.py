@@ -15,6 +15,8 @@ from butlers.config import Environment
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+pytest_plugins = ("rows",)
+
 
 @pytest.fixture(scope="session")
 def home() -> Path:
