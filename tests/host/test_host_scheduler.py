@@ -2,56 +2,49 @@
 
 import asyncio
 import time
-import uuid
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta, timezone
 
-import asyncpg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from butlers import app
+from butlers import app, cron
 from butlers.caller import Caller
-from butlers.contract import Job
-from butlers.cron import due
 from butlers.errors import Conflict
-from butlers.host.metrics import Metrics
-from butlers.host.scheduler import Scheduler
-from probe import MODULES
 
-NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+from .clockwork import (
+    EVERY_SECOND,
+    HOUR,
+    MINUTE,
+    NOON,
+    SECOND,
+    Clock,
+    Work,
+    ended_ago,
+    had,
+    ran,
+    recorded,
+    watching,
+)
+
+TAKEN = Conflict("it is taken", hint="Wait.")
+YEAR = timedelta(days=365)
 
 
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self, now=NOON):
-        self.now = now
-
-    def __call__(self):
-        return self.now
-
-
-class Work:
-    """A job that counts its runs and does as it is told."""
-
-    def __init__(self, cron="0 * * * *", fails=None, seconds=0.0):
-        self.job = Job(f"job_{uuid.uuid4().hex}", cron, self.run)
-        self.fails = fails
-        self.seconds = seconds
-        self.runs = 0
-
-    async def run(self, caller):
-        self.runs += 1
-        await asyncio.sleep(self.seconds)
-        if self.fails:
-            raise self.fails
-        return {"runs": self.runs, "tenant": caller.tenant}
+@pytest.fixture(scope="module")
+async def opened(environment, worker, tmp_path_factory):
+    """The butler all tests of this worker share, with nothing running on it."""
+    place = tmp_path_factory.mktemp("clock")
+    (place / "butler.toml").write_text(
+        f'[butler]\nname = "shared_{worker}"\nport = 0\n[modules.memory]\nenabled = true\n'
+    )
+    async with app.opened(app.configuration(place), environment) as butler:
+        yield butler
 
 
 @pytest.fixture
-async def database(folder, running):
-    async with running(folder()) as server:
-        yield server.database
+def database(opened):
+    return opened.database
 
 
 @pytest.fixture
@@ -59,197 +52,430 @@ def caller():
     return Caller(tenant="default", butler="test", actor="scheduler")
 
 
-@asynccontextmanager
-async def watching(database, caller, *works, clock, stop=5.0):
-    metrics = Metrics()
-    scheduler = Scheduler(database, caller, [work.job for work in works], metrics, clock)
-    scheduler.start()
-    try:
-        yield metrics
-    finally:
-        await scheduler.stop(stop)
-
-
-async def recorded(database, caller, work):
-    async with database.transaction(caller) as tx:
-        rows = await tx.fetch(
-            "select scheduled_for, status, result, error, finished_at from job_runs"
-            " where job = $1 order by started_at, scheduled_for",
-            work.job.name,
-        )
-    return [dict(row) for row in rows]
-
-
-async def until(condition, seconds=10):
-    give_up = time.monotonic() + seconds
-    while not await condition():
-        assert time.monotonic() < give_up, "it never happened"
-        await asyncio.sleep(0.02)
-
-
-async def ran(database, caller, work, times):
-    async def enough():
-        rows = await recorded(database, caller, work)
-        return len([row for row in rows if row["status"] != "running"]) >= times
-
-    await until(enough)
-    return await recorded(database, caller, work)
-
-
 @pytest.mark.parametrize(
-    ("cron", "now", "moment"),
+    ("expression", "now", "moment"),
     [
         ("0 * * * *", NOON, NOON),
         ("0 * * * *", NOON + timedelta(microseconds=1), NOON),
-        ("0 * * * *", NOON - timedelta(microseconds=1), NOON - timedelta(hours=1)),
+        ("0 * * * *", NOON - timedelta(microseconds=1), NOON - HOUR),
         ("0 * * * *", NOON + timedelta(minutes=59, seconds=59.9), NOON),
         ("30 8 * * *", NOON, NOON.replace(hour=8, minute=30)),
-        ("0 8 * * 1", NOON - timedelta(hours=5), NOON - timedelta(days=7, hours=4)),
+        ("0 8 * * 1", NOON - 5 * HOUR, NOON - timedelta(days=7, hours=4)),
         ("0 0 29 2 *", NOON, datetime(2024, 2, 29, tzinfo=UTC)),
-        ("* * * * * *", NOON + timedelta(seconds=7.5), NOON + timedelta(seconds=7)),
+        (EVERY_SECOND, NOON + timedelta(seconds=7.5), NOON + 7 * SECOND),
     ],
 )
-def test_a_moment_is_due_from_the_second_it_names(cron, now, moment):
-    assert due(cron, now) == moment
+def test_a_moment_is_due_from_the_second_it_names(expression, now, moment):
+    assert cron.due(expression, now) == moment
 
 
 def test_a_cron_expression_means_the_clock_of_the_place():
     there = timezone(timedelta(hours=5, minutes=30))
-    assert due("0 8 * * *", NOON.astimezone(there)) == datetime(2026, 5, 4, 8, tzinfo=there)
+    assert cron.due("0 8 * * *", NOON.astimezone(there)) == datetime(2026, 5, 4, 8, tzinfo=there)
+
+
+def field(first, last, *words):
+    """Anything a field of a cron expression may say."""
+    one = st.integers(first, last).map(str) | st.sampled_from(["*", *words])
+    span = st.tuples(st.integers(first, last), st.integers(first, last)).map(lambda ends: f"{min(ends)}-{max(ends)}")
+    steps = st.tuples(st.just("*") | span, st.integers(1, last + 1)).map(lambda parts: f"{parts[0]}/{parts[1]}")
+    return st.lists(one | span | steps, min_size=1, max_size=2).map(",".join)
+
+
+FIVE = (field(0, 59), field(0, 23), field(1, 31, "L", "LW"), field(1, 12, "FEB"), field(0, 7, "SUN", "1#5", "5L"))
+EXPRESSIONS = (st.tuples(*FIVE) | st.tuples(field(0, 59), *FIVE)).map(" ".join)
+OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(EXPRESSIONS, st.datetimes(datetime(2000, 1, 1), datetime(2080, 1, 1), timezones=OFFSETS))  # noqa: DTZ001
+def test_what_is_due_is_over_and_what_is_upcoming_is_not(expression, now):
+    try:
+        cron.valid(expression)
+    except ValueError:
+        return
+    before, after = cron.due(expression, now), cron.upcoming(expression, now)
+    assert before <= now < after
+    assert cron.due(expression, after) == after
+    assert cron.upcoming(expression, before) == after
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.text(max_size=30) | st.text("0123456789*/-,#LW MONFEB", max_size=30))
+def test_what_is_no_cron_expression_is_refused_and_nothing_else_breaks(text):
+    try:
+        cron.valid(text)
+    except ValueError:
+        return
+    assert cron.due(text, NOON) <= NOON < cron.upcoming(text, NOON)
+
+
+@pytest.mark.parametrize("text", ["", "* * * *", "* * * * * * *", "60 * * * *", "0 0 30 2 *", "0 0 * * 8", "@daily"])
+def test_a_refusal_says_how_a_cron_expression_is_written(text):
+    with pytest.raises(ValueError, match="fields are allowed: minute, hour, day of month, month, day of week"):
+        cron.valid(text)
 
 
 async def test_a_job_runs_when_its_moment_has_come_and_not_before(database, caller):
-    work, clock = Work(cron="* * * * * *"), Clock()
+    work, clock = Work(), Clock()
+    await had(database, caller, work, NOON)
     async with watching(database, caller, work, clock=clock):
-        await asyncio.sleep(0.3)
+        await clock.seen()
         assert work.runs == 0
-        clock.now = NOON + timedelta(seconds=2)
-        (row,) = await ran(database, caller, work, 1)
-    assert (row["scheduled_for"], row["status"]) == (NOON + timedelta(seconds=2), "succeeded")
+        clock.now += 2 * SECOND
+        _, row = await ran(database, caller, work, 2)
+        await clock.seen()
+    assert (row["scheduled_for"], row["status"], row["attempt"]) == (NOON + 2 * SECOND, "succeeded", 1)
     assert row["result"] == {"runs": 1, "tenant": "default"}
     assert row["finished_at"] is not None
-
-
-async def test_runs_missed_while_nothing_ran_are_caught_up_once(database, caller):
-    work, clock = Work(), Clock()
-    scheduler = Scheduler(database, caller, [work.job], Metrics(), clock)
-    await scheduler._turn(work.job.name, NOON)
-    clock.now = NOON + timedelta(hours=5, minutes=20)
-    async with watching(database, caller, work, clock=clock):
-        rows = await ran(database, caller, work, 2)
-        await asyncio.sleep(0.2)
-    assert [row["scheduled_for"] for row in rows] == [NOON, NOON + timedelta(hours=5)]
-    assert work.runs == 2
+    assert work.runs == 1
 
 
 async def test_a_job_that_never_ran_waits_for_its_first_moment(database, caller):
-    work = Work()
-    async with watching(database, caller, work, clock=Clock(NOON + timedelta(minutes=20))):
-        await asyncio.sleep(0.3)
-    assert await recorded(database, caller, work) == []
+    work, clock = Work(), Clock()
+    async with watching(database, caller, work, clock=clock):
+        await clock.seen()
+        assert await recorded(database, caller, work) == []
+        clock.now += SECOND
+        (row,) = await ran(database, caller, work, 1)
+    assert row["scheduled_for"] == NOON + SECOND
+
+
+async def test_runs_missed_while_nothing_ran_are_caught_up_once(database, caller):
+    work, clock = Work("0 * * * *"), Clock(NOON + 5 * HOUR + 20 * MINUTE)
+    await had(database, caller, work, NOON)
+    for _ in range(2):
+        async with watching(database, caller, work, clock=clock):
+            rows = await ran(database, caller, work, 2)
+            await asyncio.sleep(0.1)
+    assert [row["scheduled_for"] for row in rows] == [NOON, NOON + 5 * HOUR]
+    assert work.runs == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
-    [(Conflict("it is taken", hint="Wait."), "conflict: it is taken. Wait."), (ValueError("a secret"), "ValueError")],
+    ("error", "said"), [(TAKEN, "conflict: it is taken. Wait."), (ValueError("a secret"), "ValueError")]
 )
-async def test_a_failing_job_is_recorded_and_the_next_moment_runs(database, caller, error, said):
-    work, clock = Work(cron="* * * * * *", fails=error), Clock()
-    async with watching(database, caller, work, clock=clock) as metrics:
-        await asyncio.sleep(0.1)
-        clock.now += timedelta(seconds=1)
-        await ran(database, caller, work, 1)
+async def test_a_failing_job_is_recorded_and_the_next_moment_starts_anew(database, caller, error, said):
+    work, clock = Work(fails=error), Clock(NOON + SECOND)
+    await had(database, caller, work, NOON)
+    async with watching(database, caller, work, clock=clock) as watched:
+        await ran(database, caller, work, 2)
+        failing = await watched.page()
         work.fails = None
-        clock.now += timedelta(seconds=1)
-        rows = await ran(database, caller, work, 2)
-        page = (await metrics.render(database, {})).decode()
-    assert [(row["status"], row["error"]) for row in rows] == [("failed", said), ("succeeded", None)]
-    assert f'butlers_job_runs_total{{job="{work.job.name}",outcome="failed"}} 1.0' in page
-    assert f'butlers_job_runs_total{{job="{work.job.name}",outcome="succeeded"}} 1.0' in page
+        clock.now += SECOND
+        _, *rows = await ran(database, caller, work, 3)
+        mended = await watched.page()
+    assert [(row["status"], row["error"], row["attempt"]) for row in rows] == [
+        ("failed", said, 1),
+        ("succeeded", None, 1),
+    ]
+    assert f'butlers_job_failing{{job="{work.name}"}} 1.0' in failing
+    assert f'butlers_job_failing{{job="{work.name}"}} 0.0' in mended
+    assert f'butlers_job_runs_total{{job="{work.name}",outcome="failed"}} 1.0' in mended
+    assert f'butlers_job_runs_total{{job="{work.name}",outcome="succeeded"}} 1.0' in mended
+    assert "a secret" not in failing + mended
+
+
+async def test_a_moment_that_fails_is_tried_five_times_after_longer_and_longer_pauses(database, caller):
+    work, clock = Work(fails=TAKEN), Clock()
+    async with watching(database, caller, work, clock=clock):
+        await clock.seen()
+        clock.now += SECOND
+        for attempt, pause in enumerate((30, 60, 120, 240), start=1):
+            await ran(database, caller, work, attempt)
+            await ended_ago(database, caller, work, pause - 15)
+            await clock.seen()
+            assert work.runs == attempt, "not before its time"
+            await ended_ago(database, caller, work, pause + 1)
+        await ran(database, caller, work, 5)
+        await ended_ago(database, caller, work, 7200)
+        await clock.seen()
+        assert work.runs == 5
+        clock.now += SECOND
+        rows = await ran(database, caller, work, 6)
+    first, second = NOON + SECOND, NOON + 2 * SECOND
+    tried = [(row["scheduled_for"], row["attempt"], row["status"]) for row in rows]
+    assert tried == [*((first, attempt, "failed") for attempt in range(1, 6)), (second, 1, "failed")]
+
+
+async def test_a_retry_that_succeeds_settles_the_moment(database, caller):
+    work, clock = Work(fails=TAKEN), Clock(NOON + SECOND)
+    await had(database, caller, work, NOON)
+    async with watching(database, caller, work, clock=clock) as watched:
+        await ran(database, caller, work, 2)
+        assert f'butlers_job_failing{{job="{work.name}"}} 1.0' in await watched.page()
+        work.fails = None
+        await ended_ago(database, caller, work, 31)
+        await ran(database, caller, work, 3)
+        await ended_ago(database, caller, work, 7200)
+        await clock.seen()
+        page = await watched.page()
+    _, *rows = await recorded(database, caller, work)
+    moment = NOON + SECOND
+    assert [(row["scheduled_for"], row["attempt"], row["status"]) for row in rows] == [
+        (moment, 1, "failed"),
+        (moment, 2, "succeeded"),
+    ]
+    assert f'butlers_job_failing{{job="{work.name}"}} 0.0' in page
+    assert f'butlers_job_last_success_timestamp_seconds{{job="{work.name}"}}' in page
+
+
+async def test_a_job_is_still_failing_while_it_is_tried_again(database, caller):
+    work, clock = Work(fails=TAKEN), Clock(NOON + SECOND)
+    await had(database, caller, work, NOON)
+    async with watching(database, caller, work, clock=clock, stop=0) as watched:
+        await ran(database, caller, work, 2)
+        work.seconds = 60
+        await ended_ago(database, caller, work, 31)
+        await work.begun(2)
+        assert f'butlers_job_failing{{job="{work.name}"}} 1.0' in await watched.page()
+
+
+async def test_what_failed_is_tried_again_after_a_restart_even_if_it_never_succeeded(database, caller):
+    work, clock = Work("0 * * * *", fails=TAKEN), Clock(NOON + MINUTE)
+    await had(database, caller, work, NOON, status="failed")
+    work.fails = None
+    await ended_ago(database, caller, work, 31)
+    async with watching(database, caller, work, clock=clock):
+        _, row = await ran(database, caller, work, 2)
+    assert (row["scheduled_for"], row["attempt"], row["status"]) == (NOON, 2, "succeeded")
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["ran before", "first run"])
+async def test_a_run_whose_process_is_gone_is_given_up_and_tried_again(database, caller, before):
+    work, clock = Work("0 * * * *"), Clock(NOON + MINUTE)
+    if before:
+        await had(database, caller, work, NOON - HOUR)
+    await had(database, caller, work, NOON, status="running")
+    async with watching(database, caller, work, clock=clock):
+        (lost,) = (await ran(database, caller, work, 1 + before))[before:]
+    assert (lost["status"], lost["error"]) == ("lost", "the process that ran it ended")
+    await ended_ago(database, caller, work, 31)
+    async with watching(database, caller, work, clock=clock):
+        again = (await ran(database, caller, work, 2 + before))[-1]
+    assert (again["scheduled_for"], again["attempt"], again["status"]) == (NOON, 2, "succeeded")
 
 
 async def test_stopping_waits_for_a_job_that_runs(database, caller):
-    work, clock = Work(cron="* * * * * *", seconds=0.6), Clock()
-    async with watching(database, caller, work, clock=clock):
-        await asyncio.sleep(0.1)
-        clock.now += timedelta(seconds=1)
-
-        async def running():
-            return work.runs == 1
-
-        await until(running)
-    rows = await recorded(database, caller, work)
-    assert [row["status"] for row in rows] == ["succeeded"]
+    work = Work(seconds=0.4)
+    await had(database, caller, work, NOON)
+    async with watching(database, caller, work, clock=Clock(NOON + SECOND)):
+        await work.begun()
+    _, row = await recorded(database, caller, work)
+    assert row["status"] == "succeeded"
 
 
-async def test_a_job_that_had_to_be_cancelled_is_marked(database, caller):
-    work, clock = Work(cron="* * * * * *", seconds=60), Clock()
-    async with watching(database, caller, work, clock=clock, stop=0.1):
-        await asyncio.sleep(0.1)
-        clock.now += timedelta(seconds=1)
-
-        async def running():
-            return work.runs == 1
-
-        await until(running)
-    (row,) = await recorded(database, caller, work)
+async def test_a_job_that_had_to_be_cancelled_is_marked_and_leaves_no_lock(database, caller, opened):
+    work = Work(seconds=60)
+    await had(database, caller, work, NOON)
+    async with watching(database, caller, work, clock=Clock(NOON + SECOND), stop=0.1):
+        await work.begun()
+        async with database.exclusive(f"butlers job {work.name}") as free:
+            assert not free
+    _, row = await recorded(database, caller, work)
     assert (row["status"], row["error"]) == ("lost", "the butler was stopped")
-
-
-async def test_a_run_whose_process_is_gone_is_given_up_by_the_next(database, caller):
-    work = Work()
-    scheduler = Scheduler(database, caller, [work.job], Metrics(), Clock())
-    async with database.transaction(caller) as tx:
-        await tx.execute(
-            "insert into job_runs (tenant_id, job, scheduled_for, status) values ('default', $1, $2, 'running')",
-            work.job.name,
-            NOON - timedelta(hours=1),
-        )
-    await scheduler._turn(work.job.name, NOON)
-    rows = await recorded(database, caller, work)
-    assert [(row["status"], row["error"]) for row in rows] == [
-        ("lost", "the process that ran it ended"),
-        ("succeeded", None),
-    ]
+    async with database.exclusive(f"butlers job {work.name}") as free:
+        assert free
 
 
 async def test_two_schedulers_run_each_moment_once(database, caller):
-    work, clock = Work(cron="* * * * * *", seconds=0.1), Clock()
+    work, clock = Work(seconds=0.02), Clock()
+    await had(database, caller, work, NOON)
     async with watching(database, caller, work, clock=clock), watching(database, caller, work, clock=clock):
-        await asyncio.sleep(0.2)
-        for _ in range(3):
-            clock.now += timedelta(seconds=1)
-            await asyncio.sleep(1.2)
-    rows = await recorded(database, caller, work)
-    moments = [row["scheduled_for"] for row in rows]
-    assert len(moments) == len(set(moments)) == work.runs
-    assert moments[-1] == clock.now
+        for number in range(1, 6):
+            clock.now += SECOND
+            await work.begun(number)
+            await clock.seen(2)
+    moments = [row["scheduled_for"] for row in await recorded(database, caller, work)]
+    assert moments == [NOON + number * SECOND for number in range(6)]
+    assert work.runs == 5
+
+
+async def test_butlers_that_belong_to_different_tenants_run_a_shared_job_once(database, caller):
+    work, clock = Work(), Clock()
+    other = Caller(tenant="elsewhere", butler="other", actor="scheduler")
+    async with watching(database, caller, work, clock=clock), watching(database, other, work, clock=clock):
+        await clock.seen(2)
+        clock.now += SECOND
+        await work.begun()
+        await clock.seen(2)
+        assert work.runs == 1
+
+
+async def test_a_job_of_each_butler_is_run_by_each(database, caller):
+    work, clock = Work(shared=False), Clock()
+    other = Caller(tenant="default", butler="other", actor="scheduler")
+    async with watching(database, caller, work, clock=clock), watching(database, other, work, clock=clock):
+        await clock.seen(2)
+        clock.now += SECOND
+        await work.begun(2)
+        await clock.seen(2)
+    assert work.runs == 2
 
 
 async def test_a_long_run_does_not_delay_the_moment_after_it(database, caller):
-    work = Work(cron="* * * * * *", seconds=0.7)
+    work = Work(seconds=0.7)
     started = time.monotonic()
-    async with watching(database, caller, work, clock=lambda: datetime.now(UTC)):
-        await ran(database, caller, work, 3)
+    async with watching(database, caller, work, clock=cron.local_time):
+        await ran(database, caller, work, 2)
     assert time.monotonic() - started < 8
 
 
-async def test_a_butler_that_runs_for_real_keeps_its_jobs(folder, process, cluster):
-    place = folder(probing='cron = "* * * * * *"', fresh=True)
-    butler = process(place)
-    butler.ready()
-    connection = await asyncpg.connect(cluster.dsn(f"butler_{app.configuration(place, MODULES).butler.name}"))
-    try:
+async def test_a_clock_a_year_ahead_runs_each_job_once_and_when_it_is_mended_all_goes_on(database, caller):
+    works, clock = (Work(), Work()), Clock(NOON + SECOND)
+    for work in works:
+        await had(database, caller, work, NOON)
+    async with watching(database, caller, *works, clock=clock):
+        for work in works:
+            await work.begun(1)
+        clock.now += YEAR
+        await clock.seen(2)
+        assert [work.runs for work in works] == [2, 2]
+        clock.now += SECOND - YEAR
+        await clock.seen(2)
+        clock.now += SECOND
+        for work in works:
+            await work.begun(3)
 
-        async def three():
-            rows = await connection.fetch("select status, result from job_runs where job = 'probe_job'")
-            return len([row for row in rows if row["status"] == "succeeded"]) >= 3
 
-        await until(three, 30)
-        assert await asyncio.to_thread(butler.end) == 0
-        rows = await connection.fetch("select scheduled_for, status from job_runs where job = 'probe_job' order by 1")
-    finally:
-        await connection.close()
-    moments = [row["scheduled_for"] for row in rows]
-    assert len(moments) == len(set(moments))
-    assert {row["status"] for row in rows} <= {"succeeded", "lost"}
+async def test_a_clock_that_was_a_year_ahead_is_no_hindrance_after_a_restart(database, caller):
+    work, clock = Work(), Clock()
+    await had(database, caller, work, NOON)
+    await had(database, caller, work, NOON + YEAR)
+    async with watching(database, caller, work, clock=clock):
+        await clock.seen()
+        clock.now += SECOND
+        await work.begun()
+
+
+async def test_a_clock_that_is_put_back_runs_nothing_twice(database, caller):
+    work, clock = Work(), Clock()
+    await had(database, caller, work, NOON)
+    async with watching(database, caller, work, clock=clock):
+        for number in (1, 2, 3):
+            clock.now += SECOND
+            await work.begun(number)
+        for _ in range(3):
+            clock.now -= SECOND
+            await clock.seen()
+        for _ in range(3):
+            clock.now += SECOND
+            await clock.seen()
+        assert work.runs == 3
+        clock.now += SECOND
+        await work.begun(4)
+    moments = [row["scheduled_for"] for row in await recorded(database, caller, work)]
+    assert moments == [NOON + number * SECOND for number in range(5)]
+
+
+@pytest.fixture
+def in_berlin(monkeypatch):
+    """This machine stands where clocks are put forward in March and back in October."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+MIDNIGHTS = {"forward": datetime(2026, 3, 29, tzinfo=UTC), "back": datetime(2026, 10, 25, tzinfo=UTC)}
+
+
+async def nightly(database, caller, work, midnight):
+    """The hours around a change of the clocks: a butler that looks at its job every twenty minutes."""
+    start = midnight - HOUR
+    await had(database, caller, work, cron.due(work.job.cron, start.astimezone()))
+    for step in range(1, 13):
+        clock = Clock((start + 20 * step * MINUTE).astimezone())
+        async with watching(database, caller, work, clock=clock):
+            await clock.seen(0.5)
+    return [row["scheduled_for"] for row in await recorded(database, caller, work)][1:]
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize("change", MIDNIGHTS)
+async def test_a_night_on_which_the_clocks_change_is_as_long_as_any_other(database, caller, change):
+    work = Work("0 * * * *")
+    moments = await nightly(database, caller, work, MIDNIGHTS[change])
+    assert moments == [MIDNIGHTS[change] + hour * HOUR for hour in range(4)]
+    assert work.runs == 4
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize("change", MIDNIGHTS)
+@pytest.mark.parametrize(("expression", "times"), [("30 2 * * *", 1), ("0 3 * * *", 1), ("0 8 * * *", 0)])
+async def test_a_change_of_the_clocks_gives_no_job_a_run_too_many(database, caller, expression, times, change):
+    work = Work(expression)
+    assert len(await nightly(database, caller, work, MIDNIGHTS[change])) == work.runs == times
+
+
+@pytest.mark.usefixtures("in_berlin")
+@pytest.mark.parametrize("change", MIDNIGHTS)
+def test_eight_o_clock_is_eight_o_clock_before_and_after_a_change(change):
+    midnight = MIDNIGHTS[change]
+    before, after = (midnight - 4 * HOUR).astimezone(), (midnight + 4 * HOUR).astimezone()
+    told = [cron.due("0 8 * * *", before), cron.upcoming("0 8 * * *", before), cron.due("0 8 * * *", after)]
+    assert [f"{moment.astimezone():%d. %H:%M}" for moment in told] == [
+        f"{midnight.day - 1}. 08:00",
+        f"{midnight.day}. 08:00",
+        f"{midnight.day - 1}. 08:00",
+    ]
+
+
+async def test_a_record_that_can_not_be_read_for_a_while_ends_no_watch(database, caller, opened):
+    work, clock = Work(), Clock(NOON + SECOND)
+    await had(database, caller, work, NOON)
+    async with opened.place.as_owner() as owner:
+        grant = f'grant select on job_runs to "{opened.place.app}"'
+        await owner.execute(grant.replace("grant", "revoke").replace(" to ", " from "))
+        try:
+            async with watching(database, caller, work, clock=clock):
+                await asyncio.sleep(0.3)
+                await owner.execute(grant)
+                await work.begun()
+        finally:
+            await owner.execute(grant)
+
+
+@pytest.fixture
+async def away(opened, running, folder, wire, by_wire):
+    """A database that can go away and come back."""
+    async with running(folder(probe=False), env=by_wire) as server:
+        yield server.database
+
+
+async def test_moments_missed_while_the_database_was_away_are_caught_up_once(database, caller, wire, away):
+    work, clock = Work(), Clock(NOON + SECOND)
+    await had(database, caller, work, NOON)
+    async with watching(away, caller, work, clock=clock):
+        await ran(database, caller, work, 2)
+        await wire.cut()
+        for _ in range(2):
+            clock.now += HOUR
+            await clock.seen()
+        await wire.join()
+        _, *rows = await ran(database, caller, work, 3)
+        await clock.seen()
+    assert [row["scheduled_for"] for row in rows] == [NOON + SECOND, NOON + 2 * HOUR + SECOND]
+    assert [(row["status"], row["attempt"]) for row in rows] == [("succeeded", 1)] * 2
+    assert work.runs == 2
+
+
+async def test_a_butler_that_starts_while_the_database_is_away_runs_what_is_due_later(database, caller, wire, away):
+    work, clock = Work(), Clock(NOON + SECOND)
+    await had(database, caller, work, NOON)
+    await wire.cut()
+    async with watching(away, caller, work, clock=clock):
+        await clock.seen()
+        await wire.join()
+        _, row = await ran(database, caller, work, 2)
+    assert (row["scheduled_for"], row["status"]) == (NOON + SECOND, "succeeded")
+
+
+async def test_what_nobody_can_tell_about_jobs_is_left_out_of_the_metrics(caller, wire, away):
+    work = Work()
+    await had(away, caller, work, NOON)
+    async with watching(away, caller, work, clock=Clock()) as watched:
+        assert f'butlers_job_failing{{job="{work.name}"}} 0.0' in await watched.page()
+        await wire.cut()
+        assert f'butlers_job_failing{{job="{work.name}"}}' not in await watched.page()

@@ -12,7 +12,7 @@ from butlers.caller import Caller
 from butlers.contract import Job, JobResult
 from butlers.cron import local_time
 from butlers.db import Database, fault_of
-from butlers.errors import Conflict, Fault
+from butlers.errors import Conflict
 from butlers.host import jobs as records
 from butlers.host.jobs import Begun, Later, Settled, Standing
 from butlers.host.metrics import Metrics
@@ -103,8 +103,8 @@ class Scheduler:
         """The latest moment that needs no run any more; for a job that never ran, now. None: nobody can tell yet."""
         try:
             return await records.settled(self._database, self._caller, name) or self._clock()
-        except Fault as fault:
-            log.warning("the record of a job can't be read", extra={"job": name, "error": fault.message})
+        except Exception as error:  # noqa: BLE001 — whatever is the matter with the record, the watch goes on
+            log.warning("the record of a job can't be read", extra={"job": name, "error": _said(error)})
             return None
 
     async def _turn(self, name: str, moment: datetime) -> Turn:
