@@ -1,6 +1,6 @@
 """When a cron expression fires, on the clock of the place the butler runs in: the one people mean by it."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from cronsim import CronSim, CronSimError
 
@@ -19,20 +19,49 @@ def valid(expression: str) -> str:
     return expression
 
 
+class _Here(tzinfo):
+    """The clock of the place the butler runs in, before and after it is put forward or back."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        """How far it is from UTC at that time of its own."""
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _: datetime | None) -> timedelta | None:
+        """Nobody asks."""
+        return None
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        """What people there call it."""
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        """What it shows; of an hour it shows twice, which one."""
+        shown = moment.replace(tzinfo=UTC).astimezone()
+        first = shown.replace(tzinfo=self, fold=0)
+        return first if first.utcoffset() == shown.utcoffset() else first.replace(fold=1)
+
+
+HERE = _Here()
+
+
 def local_time() -> datetime:
     """Now, where the butler runs."""
-    return datetime.now(UTC).astimezone()
+    return datetime.now(HERE)
 
 
 def due(expression: str, now: datetime) -> datetime:
     """The latest moment at or before `now` that the expression names."""
     # Whole seconds: with a fraction left in, the moment could be one that is still to come.
-    after = now.replace(microsecond=0) + timedelta(seconds=1)
-    moment: datetime = next(CronSim(expression, after, reverse=True))
-    return moment
+    after = now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)
+    return _settled(next(CronSim(expression, after.astimezone(now.tzinfo), reverse=True)))
 
 
 def upcoming(expression: str, now: datetime) -> datetime:
     """The next moment after `now` that the expression names."""
-    moment: datetime = next(CronSim(expression, now))
-    return moment
+    # Of an hour that the clock shows twice, the first is meant: in the second it is over.
+    return next(moment for moment in map(_settled, CronSim(expression, now)) if moment > now)
+
+
+def _settled(moment: datetime) -> datetime:
+    """The same with its distance from UTC: two times of one place are compared by what its clock shows."""
+    return moment.astimezone(timezone(moment.utcoffset() or timedelta()))

@@ -32,7 +32,8 @@ class Clock:
 
     def __call__(self) -> datetime:
         self.looks += 1
-        return self.now + timedelta(milliseconds=950)
+        # In UTC: a sum of a place's time forgets which of two equal hours it was in.
+        return (self.now.astimezone(UTC) + timedelta(milliseconds=950)).astimezone(self.now.tzinfo)
 
     async def seen(self, watchers: float = 1) -> None:
         """Return when each of so many watches has dealt with the time shown: a look before a run, and one after it.

@@ -321,7 +321,7 @@ async def test_a_long_run_does_not_delay_the_moment_after_it(database, caller):
     assert time.monotonic() - started < 8
 
 
-async def test_a_clock_a_year_ahead_runs_each_job_once_and_when_it_is_mended_all_goes_on(database, caller):
+async def test_row_22_a_clock_a_year_ahead_runs_each_job_once_and_when_it_is_mended_all_goes_on(database, caller):
     works, clock = (Work(), Work()), Clock(NOON + SECOND)
     for work in works:
         await had(database, caller, work, NOON)
@@ -338,7 +338,7 @@ async def test_a_clock_a_year_ahead_runs_each_job_once_and_when_it_is_mended_all
             await work.begun(3)
 
 
-async def test_a_clock_that_was_a_year_ahead_is_no_hindrance_after_a_restart(database, caller):
+async def test_row_22_a_clock_that_was_a_year_ahead_is_no_hindrance_after_a_restart(database, caller):
     work, clock = Work(), Clock()
     await had(database, caller, work, NOON)
     await had(database, caller, work, NOON + YEAR)
@@ -348,7 +348,7 @@ async def test_a_clock_that_was_a_year_ahead_is_no_hindrance_after_a_restart(dat
         await work.begun()
 
 
-async def test_a_clock_that_is_put_back_runs_nothing_twice(database, caller):
+async def test_row_22_a_clock_that_is_put_back_runs_nothing_twice(database, caller):
     work, clock = Work(), Clock()
     await had(database, caller, work, NOON)
     async with watching(database, caller, work, clock=clock):
@@ -384,9 +384,9 @@ MIDNIGHTS = {"forward": datetime(2026, 3, 29, tzinfo=UTC), "back": datetime(2026
 async def nightly(database, caller, work, midnight):
     """The hours around a change of the clocks: a butler that looks at its job every twenty minutes."""
     start = midnight - HOUR
-    await had(database, caller, work, cron.due(work.job.cron, start.astimezone()))
+    await had(database, caller, work, cron.due(work.job.cron, start.astimezone(cron.HERE)))
     for step in range(1, 13):
-        clock = Clock((start + 20 * step * MINUTE).astimezone())
+        clock = Clock((start + 20 * step * MINUTE).astimezone(cron.HERE))
         async with watching(database, caller, work, clock=clock):
             await clock.seen(0.5)
     return [row["scheduled_for"] for row in await recorded(database, caller, work)][1:]
@@ -413,7 +413,7 @@ async def test_a_change_of_the_clocks_gives_no_job_a_run_too_many(database, call
 @pytest.mark.parametrize("change", MIDNIGHTS)
 def test_eight_o_clock_is_eight_o_clock_before_and_after_a_change(change):
     midnight = MIDNIGHTS[change]
-    before, after = (midnight - 4 * HOUR).astimezone(), (midnight + 4 * HOUR).astimezone()
+    before, after = ((midnight + hours * HOUR).astimezone(cron.HERE) for hours in (-4, 4))
     told = [cron.due("0 8 * * *", before), cron.upcoming("0 8 * * *", before), cron.due("0 8 * * *", after)]
     assert [f"{moment.astimezone():%d. %H:%M}" for moment in told] == [
         f"{midnight.day - 1}. 08:00",

@@ -1,8 +1,8 @@
 """The record of jobs: which run is due, which were made, and how each ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Any
 from uuid import UUID
@@ -17,6 +17,8 @@ from butlers.db import Connection, Database
 _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "job_runs.sql"), "asyncpg")
 MOST_ATTEMPTS = 5
 _KEPT_DAYS = 30
+_NOBODYS = "default"
+"""The tenant that runs of shared jobs are kept under, whoever made them: one moment, one run."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 30.0, 3600.0
 
 
@@ -56,10 +58,14 @@ class Standing:
     succeeded_at: datetime | None = None
 
     def overdue(self, now: datetime, grace_seconds: float) -> bool:
-        """Whether it ran before, and the latest moment it should have run at passed by without."""
-        moment = cron.due(self.cron, now)
-        late = (now - moment).total_seconds() > grace_seconds
-        return self.started_at is not None and self.started_at < moment and late
+        """Whether it ran before, and a moment it should have run at passed by without, longer ago than that."""
+        allowed = (now.astimezone(UTC) - timedelta(seconds=grace_seconds)).astimezone(now.tzinfo)
+        return self.started_at is not None and self.started_at < cron.due(self.cron, allowed)
+
+    @property
+    def failing(self) -> bool:
+        """Whether its last run came to nothing; while that is tried again, it did."""
+        return self.status in {"failed", "lost"} or (self.status == "running" and (self.attempt or 1) > 1)
 
 
 def key(job: Job, butler: str) -> str:
@@ -67,25 +73,34 @@ def key(job: Job, butler: str) -> str:
     return job.name if job.shared else f"{butler}/{job.name}"
 
 
-async def settled(database: Database, caller: Caller, name: str) -> datetime | None:
-    """The latest moment of a job that needs no further run."""
+async def settled(database: Database, caller: Caller, name: str, now: datetime) -> datetime | None:
+    """The latest moment of a job up to `now` that needs no further run; None for a job that never had one."""
     async with database.transaction(caller) as tx:
-        return await _settled(tx, caller, name)
+        return await _settled(tx, caller, name, now)
 
 
-async def _settled(tx: Connection, caller: Caller, name: str) -> datetime | None:
-    last: datetime | None = await _queries.settled(tx, tenant_id=caller.tenant, job=name, most_attempts=MOST_ATTEMPTS)
+async def _settled(tx: Connection, caller: Caller, name: str, now: datetime) -> datetime | None:
+    last: datetime | None = await _queries.settled(
+        tx, tenant_id=caller.tenant, job=name, now=now, most_attempts=MOST_ATTEMPTS
+    )
     return last
 
 
-async def begin(database: Database, caller: Caller, name: str, moment: datetime | None) -> Begun | Settled | Later:
+def recorder(job: Job, caller: Caller) -> Caller:
+    """Who reads and writes the record of a job that the caller runs."""
+    return replace(caller, tenant=_NOBODYS) if job.shared else caller
+
+
+async def begin(
+    database: Database, caller: Caller, name: str, moment: datetime | None, now: datetime
+) -> Begun | Settled | Later:
     """Note that a run begins, for whoever holds the job's lock, unless the moment has had its run or must wait."""
     tenant = caller.tenant
     async with database.transaction(caller) as tx:
         await _queries.give_up_lost(tx, tenant_id=tenant, job=name)
         attempts = 0
         if moment is not None:
-            last = await _settled(tx, caller, name)
+            last = await _settled(tx, caller, name, now)
             if last is not None and last >= moment:
                 return Settled()
             row = await _queries.attempts(tx, tenant_id=tenant, job=name, moment=moment)

@@ -74,9 +74,7 @@ class Metrics:
         self._pool.labels("idle").set(use.idle)
         self._pool.labels("busy").set(use.size - use.idle)
         self._pool.labels("limit").set(use.limit)
-        with contextlib.suppress(Fault):
-            for standing in await jobs():
-                self._show(standing)
+        await self._stand(jobs)
         self._module.clear()
         for module, gauges in modules.items():
             with contextlib.suppress(Fault):
@@ -84,8 +82,17 @@ class Metrics:
                     self._module.labels(module, name).set(value)
         return generate_latest(self.registry)
 
+    async def _stand(self, jobs: Jobs) -> None:
+        standings: Sequence[Standing] = ()
+        with contextlib.suppress(Fault):
+            standings = await jobs()
+        for gauge in (self._next_run, self._last_success, self._failing):
+            gauge.clear()
+        for standing in standings:
+            self._show(standing)
+
     def _show(self, standing: Standing) -> None:
         self._next_run.labels(standing.job).set(standing.next_run.timestamp())
-        self._failing.labels(standing.job).set(standing.status in {"failed", "lost"})
+        self._failing.labels(standing.job).set(standing.failing)
         if standing.succeeded_at is not None:
             self._last_success.labels(standing.job).set(standing.succeeded_at.timestamp())

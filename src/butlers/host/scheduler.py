@@ -83,26 +83,28 @@ class Scheduler:
         async with self._database.exclusive(_lock(name)) as ours:
             if not ours:
                 raise RunsElsewhere(job.name)
-            begun = await records.begin(self._database, self._caller, name, None)
+            begun = await self._begin(name, None)
             if not isinstance(begun, Begun):
                 raise TypeError(begun)
-            return await self._recorded(job, begun.id)
+            return await self._recorded(name, begun.id)
 
     async def _watch(self, name: str) -> None:
         """Run the job at each of its moments; the ones missed while nothing ran are caught up once."""
         job, over = self._jobs[name], None
         while not self._stopping.is_set():
-            over = over or await self._over(name)
-            moment, turn = cron.due(job.cron, self._clock()), Turn(over=False)
+            now = self._clock()
+            # What is over can't lie ahead, unless the clock was put back: then the record tells what had its run.
+            over = over if over is not None and over <= now else await self._over(name, now)
+            moment, turn = cron.due(job.cron, now), Turn(over=False)
             if over is not None:
                 turn = await self._turn(name, moment) if moment > over else Turn(over=True)
                 over = moment if turn.over else over
             await self._sleep(job, _LONGEST_SLEEP if turn.over else turn.look_again)
 
-    async def _over(self, name: str) -> datetime | None:
+    async def _over(self, name: str, now: datetime) -> datetime | None:
         """The latest moment that needs no run any more; for a job that never ran, now. None: nobody can tell yet."""
         try:
-            return await records.settled(self._database, self._caller, name) or self._clock()
+            return await records.settled(self._database, self._recorder(name), name, now) or now
         except Exception as error:  # noqa: BLE001 — whatever is the matter with the record, the watch goes on
             log.warning("the record of a job can't be read", extra={"job": name, "error": _said(error)})
             return None
@@ -113,33 +115,40 @@ class Scheduler:
             async with self._database.exclusive(_lock(name)) as ours:
                 if not ours:
                     return Turn(over=False)
-                begun = await records.begin(self._database, self._caller, name, moment)
+                begun = await self._begin(name, moment)
                 if isinstance(begun, Settled):
                     return Turn(over=True)
                 if isinstance(begun, Later):
                     return Turn(over=False, look_again=begun.seconds)
-                await self._recorded(self._jobs[name], begun.id)
+                await self._recorded(name, begun.id)
                 return Turn(over=True)
         except Exception as error:  # noqa: BLE001 — a failing job must not end the watch over the clock
             self._failed(name, error)
             return Turn(over=False)
 
-    async def _recorded(self, job: Job, run_id: UUID) -> JobResult:
+    def _recorder(self, name: str) -> Caller:
+        return records.recorder(self._jobs[name], self._caller)
+
+    async def _begin(self, name: str, moment: datetime | None) -> Begun | Settled | Later:
+        return await records.begin(self._database, self._recorder(name), name, moment, self._clock())
+
+    async def _recorded(self, name: str, run_id: UUID) -> JobResult:
+        job = self._jobs[name]
         try:
             result = await job.run(self._caller)
         except asyncio.CancelledError:
-            await asyncio.shield(self._end(run_id, "lost", {}, "the butler was stopped"))
+            await asyncio.shield(self._end(name, run_id, "lost", {}, "the butler was stopped"))
             raise
         except Exception as error:
-            await self._end(run_id, "failed", {}, _said(error))
+            await self._end(name, run_id, "failed", {}, _said(error))
             raise
-        await self._end(run_id, "succeeded", result, None)
+        await self._end(name, run_id, "succeeded", result, None)
         self._metrics.job_runs.labels(job.name, "succeeded").inc()
         log.info("job", extra={"job": job.name, "outcome": "succeeded"})
         return result
 
-    async def _end(self, run_id: UUID, status: str, result: JobResult, error: str | None) -> None:
-        await records.finish(self._database, self._caller, run_id, status, result, error)
+    async def _end(self, name: str, run_id: UUID, status: str, result: JobResult, error: str | None) -> None:
+        await records.finish(self._database, self._recorder(name), run_id, status, result, error)
 
     def _failed(self, name: str, error: Exception) -> None:
         self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()

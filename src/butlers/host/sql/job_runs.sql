@@ -1,10 +1,13 @@
--- name: settled(tenant_id, job, most_attempts)$
--- The latest moment of this job that needs no further run: it succeeded, or was tried often enough.
-select max(scheduled_for)
+-- name: settled(tenant_id, job, now, most_attempts)$
+-- The latest moment of this job that needs no further run: it succeeded, was tried often enough, or came before all that are known. Moments to come are from a clock that was wrong.
+select coalesce(
+           max(scheduled_for) filter (where status = 'succeeded' or attempt >= :most_attempts),
+           min(scheduled_for) - interval '1 second'
+       )
   from job_runs
  where tenant_id = :tenant_id
    and job = :job
-   and (status = 'succeeded' or attempt >= :most_attempts);
+   and scheduled_for <= :now;
 
 -- name: attempts(tenant_id, job, moment)^
 -- How often a moment of this job was tried, and how many seconds ago the last of these ended.
@@ -23,11 +26,13 @@ update job_runs
    and status = 'running';
 
 -- name: forget_old(tenant_id, job, days)!
--- Drops runs of this job from long ago.
+-- Drops runs of this job from long ago, but the latest by the clock: what was missed since is still to be caught up.
 delete from job_runs
  where tenant_id = :tenant_id
    and job = :job
-   and started_at < now() - make_interval(days => :days);
+   and started_at < now() - make_interval(days => :days)
+   and (scheduled_for is null
+        or scheduled_for < (select max(scheduled_for) from job_runs where tenant_id = :tenant_id and job = :job));
 
 -- name: start(tenant_id, job, scheduled_for, attempt)$
 -- A run that begins now.
