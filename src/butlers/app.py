@@ -171,7 +171,13 @@ async def serve_http(
         async with opened(config, environment(), modules) as butler, serving(butler, after=meanwhile) as server:
             from butlers.host.server import http_app
 
-            await http.serve(http_app(server), listener, grace=limits.grace_seconds, ready=lambda: announce(address))
+            await http.serve(
+                http_app(server),
+                listener,
+                grace=limits.grace_seconds,
+                ready=lambda: announce(address),
+                told=server.told_to_stop,
+            )
 
 
 async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES) -> None:
@@ -185,7 +191,8 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
         opened(config, environment(), modules) as butler,
         serving(butler, over_http=False, after=meanwhile) as server,
     ):
-        await stdio.serve(server.mcp, grace=config.butler.limits.grace_seconds, idle=server.door.idle)
+        grace = config.butler.limits.grace_seconds
+        await stdio.serve(server.mcp, grace=grace, idle=server.door.idle, told=server.told_to_stop)
 
 
 def _end_on_sigterm() -> None:
@@ -260,7 +267,16 @@ async def serving(
     further = [Offer(tool, butler.spawner) for tool in TOOLS] if config.sessions.tool else []
     scheduler = Scheduler(database, butler.caller(actor="scheduler"), jobs(butler), metrics)
     guard = auth.provider(config.auth, database) if over_http else None
-    server = build(config, database, [*offers, *further], gauges, metrics, guard=guard, jobs=scheduler.standings)
+    server = build(
+        config,
+        database,
+        [*offers, *further],
+        gauges,
+        metrics,
+        guard=guard,
+        jobs=scheduler.standings,
+        told_to_stop=scheduler.told_to_stop,
+    )
     desk = Desk(lambda guard, desk: build(config, database, offers, {}, metrics, guard=guard, observe=desk.note))
     butler.spawner.attach(OwnTools(server.mcp, frozenset(offer.tool.name for offer in offers)), desk)
     try:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from butlers import app, db, embedded, migrate
 from butlers.caller import Caller
 from butlers.config import Configuration, Environment
+from butlers.cron import local_time
 from butlers.errors import AlreadyExists, ConfigurationFault, InvalidInput, Unavailable
 from butlers.host import jobs
 from butlers.provision import Place, without_password
@@ -69,7 +70,7 @@ async def _noted(place: Place, config: Configuration, size: int) -> None:
     caller = Caller(tenant=config.butler.auth.tenant, butler=config.butler.name, actor="backup")
     database = await db.connect(place.dsn, pool_size=1)
     try:
-        begun = await jobs.begin(database, caller, JOB, None)
+        begun = await jobs.begin(database, caller, JOB, None, local_time())
         if isinstance(begun, jobs.Begun):
             await jobs.finish(database, caller, begun.id, "succeeded", {"bytes": size}, None)
     finally:

@@ -35,6 +35,8 @@ LOG_FORMATS = ("console", "json")
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
+    if "\0" in text:
+        raise ValueError("holds a character that no database keeps: U+0000")
     return text
 
 

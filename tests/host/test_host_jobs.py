@@ -246,7 +246,7 @@ async def test_a_butler_told_to_stop_ends_a_job_that_takes_longer_than_it_may(fo
     place = folder(extra, memory=False, probe=False)
     butler = process(place, probe=False)
     pid = await thinking(place)
-    assert await record.fetchval(LOCKS) == 1
+    assert await record.fetchval(LOCKS) == 2, "of the job, and of the session"
     started = time.monotonic()
     assert await asyncio.to_thread(butler.end) == 0
     assert time.monotonic() - started < 15

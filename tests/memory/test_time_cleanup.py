@@ -381,16 +381,6 @@ async def test_old_answers_and_records_go_and_young_ones_stay(memory, caller, ar
     assert len(await keys(archive, stranger.tenant)) == 2
 
 
-async def test_old_answers_of_a_tenant_that_remembers_nothing_any_more_go_as_well(tmp_path, environment, engine):
-    async with apart(tmp_path, environment, engine) as own:
-        await own.archive.connection.execute(
-            "insert into idempotency_keys (tenant_id, key, tool, arguments_hash, created_at)"
-            " values ('left', 'k', 't', '', now() - interval '31 days')"
-        )
-        await cleanup.clean(own.memory, own.butler.caller("nobody"), everywhere=True)
-        assert await keys(own.archive, "left") == []
-
-
 async def keys(archive, tenant):
     return await archive.rows("select key from idempotency_keys where tenant_id = $1 order by key", tenant)
 

@@ -30,9 +30,9 @@ async def listed(folder: Folder = HERE, as_json: AsJson = False) -> None:
     show(rows, ("job", "cron", "next_run", "started_at", "status", "error"), as_json=as_json)
 
 
-@app.command()
+@app.command("run")
 @command
-async def run(
+async def run_now(
     folder: Folder,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name, as `butlers jobs list` shows it.")],
     as_json: AsJson = False,

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 from typing import Any
@@ -13,8 +12,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-_JOINERS = "\u200c\u200d"
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+from butlers.cli.output import spelled
+
 _PARTS = ("similarity", "rank", "rrf_score", "relevance", "importance", "recency")
 _TWICE = {"type"}
 
@@ -45,13 +44,7 @@ def visible(value: object) -> Text:
     if isinstance(value, (list, tuple)):
         return Text(", ").join(visible(each) for each in value)
     text = "" if value is None else str(value)
-    return Text("".join(_spelled(character) for character in text))
-
-
-def _spelled(character: str) -> str:
-    if character in _JOINERS or character == "\n" or unicodedata.category(character) not in _HIDDEN:
-        return character
-    return character.encode("unicode_escape").decode()
+    return Text(spelled(text))
 
 
 def plain(text: str) -> Text:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import unicodedata
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import wraps
@@ -16,6 +17,8 @@ from butlers.errors import Fault
 
 P = ParamSpec("P")
 HERE = Path()
+_JOINERS = "\u200c\u200d"
+_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The butler's folder.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -34,7 +37,7 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
             logs.configure(env.log_level if _is_asked_for(function) else "warning", env.log_format)
             asyncio.run(_finished(function(*args, **kwargs)))
         except Fault as fault:
-            typer.echo(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip(), err=True)
+            typer.echo(spelled(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip()), err=True)
             raise typer.Exit(1) from None
         except asyncio.CancelledError:
             # SIGTERM before the butler served: it ended as it was told to.
@@ -79,6 +82,17 @@ def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title
     Console().print(table)
 
 
+def spelled(text: str) -> str:
+    """The text with what steers a terminal spelled out."""
+    return "".join(_spelled(character) for character in text)
+
+
+def _spelled(character: str) -> str:
+    if character in _JOINERS or character == "\n" or unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape").decode()
+
+
 def _plain(row: object) -> dict[str, Any]:
     if is_dataclass(row) and not isinstance(row, type):
         return asdict(row)
@@ -89,5 +103,5 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(item) for item in value)
-    return str(value)
+        return spelled(", ".join(str(item) for item in value))
+    return spelled(str(value))

@@ -31,12 +31,24 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-async def serve(app: ASGIApp, listener: socket.socket, *, grace: float, ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal ends without waiting."""
+async def serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    grace: float,
+    ready: Callable[[], None],
+    told: Callable[[], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT; a second signal ends without waiting. `told` hears every one of them."""
     server = _Server(_configured(app, grace), ready)
     loop = asyncio.get_running_loop()
+
+    def signalled() -> None:
+        server.told_to_stop()
+        told()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.told_to_stop)
+        loop.add_signal_handler(number, signalled)
     await server.serve(sockets=[listener])
     if not server.started:
         raise Unavailable("the HTTP server did not start")

@@ -64,6 +64,14 @@ class Scheduler:
         """Begin to watch the clock."""
         self._tasks = [asyncio.create_task(self._watch(name), name=f"job {name}") for name in self._jobs]
 
+    def told_to_stop(self) -> None:
+        """Start nothing more; told again, end what runs."""
+        if self._stopping.is_set():
+            for task in self._tasks:
+                if not task.cancelling():
+                    task.cancel()
+        self._stopping.set()
+
     async def stop(self, seconds: float) -> None:
         """Start nothing more, let what runs end within the time given, then cancel it."""
         self._stopping.set()

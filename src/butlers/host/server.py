@@ -4,7 +4,7 @@ import functools
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
@@ -53,6 +53,8 @@ class Server:
     metrics: Metrics
     gauges: Mapping[str, Gauges]
     jobs: Jobs
+    told_to_stop: Callable[[], None]
+    """What hears every signal to stop, beside whatever serves."""
     guard: AuthProvider | None
 
 
@@ -65,6 +67,7 @@ def build(
     *,
     guard: AuthProvider | None,
     jobs: Jobs = no_jobs,
+    told_to_stop: Callable[[], None] = lambda: None,
     observe: Observe = unobserved,
 ) -> Server:
     """A server with these tools; without a guard the caller is whoever started the process."""
@@ -91,7 +94,7 @@ def build(
     _refuse_namesakes(offers)
     for offer in offers:
         mcp.add_tool(_served(offer))
-    return Server(mcp, door, config, database, metrics, gauges, jobs, guard)
+    return Server(mcp, door, config, database, metrics, gauges, jobs, told_to_stop, guard)
 
 
 def _refuse_namesakes(offers: Sequence[Offer]) -> None:

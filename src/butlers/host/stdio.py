@@ -15,18 +15,24 @@ _STDIN = 0
 _LAST_WORDS_SECONDS = 0.1
 
 
-async def serve(mcp: FastMCP[Any], *, grace: float, idle: Callable[[], Awaitable[object]]) -> None:
-    """Serve until the client leaves or SIGTERM or SIGINT comes; a second signal ends without waiting."""
-    told, again = asyncio.Event(), asyncio.Event()
+async def serve(
+    mcp: FastMCP[Any], *, grace: float, idle: Callable[[], Awaitable[object]], told: Callable[[], None]
+) -> None:
+    """Serve until the client leaves or SIGTERM or SIGINT comes; a second signal ends without waiting.
+
+    `told` hears every one of them.
+    """
+    once, again = asyncio.Event(), asyncio.Event()
 
     def signalled() -> None:
-        (again if told.is_set() else told).set()
+        (again if once.is_set() else once).set()
+        told()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signalled)
     with _stdin_of_our_own() as end:
         serving = asyncio.ensure_future(mcp.run_stdio_async(show_banner=False))
-        leaving = asyncio.ensure_future(_leave(told, (idle, again.wait), grace, end))
+        leaving = asyncio.ensure_future(_leave(once, (idle, again.wait), grace, end))
         try:
             await serving
         finally:

@@ -150,9 +150,21 @@ class EmbeddingEngine:
     def _loaded(self) -> Model:
         with self._loading:
             if self._model is None:
-                brought = self._brought
-                self._model = load(self._cache_folder) if brought is None else load_folder(brought)
+                self._model = self._load()
             return self._model
+
+    def _load(self) -> Model:
+        if self._brought is not None:
+            return load_folder(self._brought)
+        try:
+            return load(self._cache_folder)
+        except Fault:
+            raise
+        except Exception as error:
+            raise Unavailable(
+                f"the embedding model can't be loaded: {type(error).__name__}",
+                hint=f"Remove {self._cache_folder}: it is built anew.",
+            ) from error
 
 
 def _embeddable(text: str | None) -> str:

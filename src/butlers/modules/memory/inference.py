@@ -65,8 +65,16 @@ def load(cache_folder: Path) -> Model:
 
 def load_folder(folder: OnnxFolder) -> Model:
     """The model in that folder; one whose vectors have another length than those that are kept is refused."""
-    model = _model(folder.graph, folder.tokenizer, folder.most_tokens, folder.pooling)
-    dimensions = len(model.vectors(["dimensions"])[0])
+    graph, words = folder.graph, folder.tokenizer
+    try:
+        model = _model(graph, words, folder.most_tokens, folder.pooling)
+        # As long as a text may be: one it can't read would be noticed at the first long memory.
+        dimensions = len(model.vectors(["word " * folder.most_tokens])[0])
+    except Exception as error:
+        raise ConfigurationFault(
+            f"modules.memory.embedding.folder: the model in {folder.path} can't be used: {type(error).__name__}",
+            hint="Its files may be damaged, or sentence_bert_config.json may promise longer texts than it can read.",
+        ) from error
     if dimensions != minilm.DIMENSIONS:
         raise ConfigurationFault(
             f"modules.memory.embedding.folder: {folder.name} makes vectors of {dimensions} dimensions, and memories "

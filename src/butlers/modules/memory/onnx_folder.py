@@ -51,7 +51,7 @@ class OnnxFolder:
     @cached_property
     def digest(self) -> str:
         """What tells this version of the model from any other: its files, and how they are used."""
-        whole = hashlib.sha256(self.pooling.encode())
+        whole = hashlib.sha256(f"{self.pooling} {self.most_tokens}".encode())
         for path in (self.graph, self.tokenizer):
             with path.open("rb") as file:
                 whole.update(hashlib.file_digest(file, "sha256").digest())

@@ -91,12 +91,12 @@ async def _expired(memory: Memory, caller: Caller) -> tuple[int, int]:
 
 
 async def _crowd_out(memory: Memory, caller: Caller, most: int, cleaned: Cleaned) -> None:
-    while True:
-        async with memory.database.transaction(caller, seconds=WORK_SECONDS, durable=False) as tx:
-            excess = await cleanup.remaining(tx, caller) - most
-            if excess <= 0:
-                return
-            deleted = await cleanup.delete_oldest(tx, caller, min(excess, BATCH))
-        if not deleted:
-            return
+    while deleted := await patiently(_crowded_out, memory, caller, most):
         cleaned.capacity_deleted += deleted
+
+
+async def _crowded_out(memory: Memory, caller: Caller, most: int) -> int:
+    async with memory.database.transaction(caller, seconds=WORK_SECONDS, durable=False) as tx:
+        await cleanup.alone(tx, caller)
+        excess = await cleanup.remaining(tx, caller) - most
+        return await cleanup.delete_oldest(tx, caller, min(excess, BATCH)) if excess > 0 else 0

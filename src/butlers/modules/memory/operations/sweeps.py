@@ -1,6 +1,6 @@
 """Time at work: what nobody confirms fades, recovers or is let go, and rules that did harm become warnings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from butlers.modules.memory.operations.tenants import inside_each
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import events, sweeps
 from butlers.modules.memory.store.events import Event
-from butlers.modules.memory.store.sweeps import FIRST, Page, Thresholds
+from butlers.modules.memory.store.sweeps import FIRST, Harmful, Page, Thresholds
 from butlers.modules.memory.store.versions import Embedded
 
 ACTOR = "sweep"
@@ -65,7 +65,7 @@ async def sweep(
     """Sweep the caller's tenant, or all of them; what was done, and a warning where the cap held something back."""
     swept, warnings, missing = Swept(), list[str](), None
     callers = await inside_each(memory, caller, everywhere=everywhere)
-    total = sum([await _live(memory, each) for each in callers])
+    total = sum([await _fleeting(memory, each) for each in callers])
     for each in callers:
         try:
             swept.rules_inverted += await invert(memory, each)
@@ -99,9 +99,10 @@ def _thresholds(memory: Memory) -> Thresholds:
     return Thresholds(memory.config.confidence.fading_below, memory.config.confidence.expired_below)
 
 
-async def _live(memory: Memory, caller: Caller) -> int:
+async def _fleeting(memory: Memory, caller: Caller) -> int:
+    """How many memories a sweep looks at: the others don't fade."""
     async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
-        return sum([await sweeps.live(tx, caller, kind) for kind in KINDS])
+        return sum([(await sweeps.would_sweep(tx, caller, kind, _thresholds(memory))).seen for kind in KINDS])
 
 
 async def _swept(
@@ -153,14 +154,14 @@ async def invert(memory: Memory, caller: Caller) -> int:
             return turned
         warnings = [inverted(rule.content, rule.reasons) for rule in harmful]
         vectors = await memory.embedder.embed_batch(warnings)
-        version = memory.embedder.version.id
-        async with memory.writing(caller, seconds=WORK_SECONDS) as tx:
-            done = [
-                rule.id
-                for rule, warning, vector in zip(harmful, warnings, vectors, strict=True)
-                if await sweeps.invert(tx, caller, rule, warning, Embedded(vector, version))
-            ]
-            told = (Event("rule_inverted", MemoryType.RULE, each, {"maturity": "anti_pattern"}) for each in done)
-            await events.append(tx, caller, *told)
-        turned += len(done)
+        embedded = [Embedded(vector, memory.embedder.version.id) for vector in vectors]
+        turned += await patiently(_inverted, memory, caller, list(zip(harmful, warnings, embedded, strict=True)))
         after = harmful[-1].id
+
+
+async def _inverted(memory: Memory, caller: Caller, turns: Sequence[tuple[Harmful, str, Embedded]]) -> int:
+    async with memory.writing(caller, seconds=WORK_SECONDS) as tx:
+        done = [rule.id for rule, warning, each in turns if await sweeps.invert(tx, caller, rule, warning, each)]
+        told = (Event("rule_inverted", MemoryType.RULE, each, {"maturity": "anti_pattern"}) for each in done)
+        await events.append(tx, caller, *told)
+    return len(done)

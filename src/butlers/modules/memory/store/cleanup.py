@@ -48,6 +48,11 @@ async def delete_oldest(tx: Connection, caller: Caller, most: int) -> int:
     return deleted
 
 
+async def alone(tx: Connection, caller: Caller) -> None:
+    """Wait until nobody else makes room in this tenant, and keep others waiting until the transaction ends."""
+    await _sql.alone(tx, tenant_id=caller.tenant)
+
+
 async def remaining(tx: Connection, caller: Caller) -> int:
     """How many episodes there are."""
     counted: int = await _sql.remaining(tx, tenant_id=caller.tenant)

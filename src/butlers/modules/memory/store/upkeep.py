@@ -35,7 +35,20 @@ async def vector_indexes(owner: PlainConnection) -> Sequence[VectorIndex]:
 async def replace_with_graph(owner: PlainConnection, table: str, *, finely: bool = False) -> None:
     """Give a table a graph for its vector index while it is in use."""
     await _sql.roomy(owner)
-    for step in ("drop_unfinished", "build_finely" if finely else "build", "drop", "install"):
+    for step in ("drop_unfinished", "build_finely" if finely else "build"):
+        await getattr(_sql, f"{step}_{table}")(owner)
+    await _install(owner, table)
+
+
+async def finish_replacing(owner: PlainConnection) -> None:
+    """Bring to its end what an upkeep that was ended had begun."""
+    await _sql.roomy(owner)
+    for table in [row["table"] async for row in _sql.half_replaced(owner)]:
+        await _install(owner, table)
+
+
+async def _install(owner: PlainConnection, table: str) -> None:
+    for step in ("drop", "install"):
         await getattr(_sql, f"{step}_{table}")(owner)
 
 
@@ -58,8 +71,8 @@ async def sample(owner: PlainConnection, table: str, most: int) -> list[tuple[st
 
 async def neighbours(
     owner: PlainConnection, table: str, asked: Sequence[tuple[str, UUID]], most: int, *, by_index: bool
-) -> tuple[list[set[UUID]], float]:
-    """The nearest to each, found by comparing everything or by the index; and the seconds it took."""
+) -> tuple[list[list[float]], float]:
+    """How far the nearest to each are, found by comparing everything or by the index; and the seconds it took."""
     how = "by_index" if by_index else "exactly"
     statement = getattr(_sql, f"neighbours_{how}_{table}")
     found = []
@@ -69,5 +82,5 @@ async def neighbours(
             await _sql.by_index(owner)
         for tenant, memory_id in asked:
             rows = statement(owner, tenant_id=tenant, id=memory_id, most=most)
-            found.append({row["id"] async for row in rows})
+            found.append([row["distance"] async for row in rows])
     return found, time.perf_counter() - started

@@ -97,6 +97,10 @@ with deleted as (
 select count(*)
   from deleted;
 
+-- name: alone(tenant_id)!
+-- Until the transaction ends, no other makes room: two that count the same surplus would delete it twice.
+select pg_advisory_xact_lock(hashtextextended(:tenant_id, 6));
+
 -- name: remaining(tenant_id)$
 -- How many episodes there are.
 select count(*) from episodes where tenant_id = :tenant_id;
@@ -104,11 +108,15 @@ select count(*) from episodes where tenant_id = :tenant_id;
 -- name: would_delete(tenant_id)^
 -- What a cleanup would find.
 select count(*) as total,
-       count(*) filter (where expires_at < now()) as expired,
-       count(*) filter (where expires_at < now() and consolidation_status <> 'consolidated') as unread,
-       count(*) filter (where consolidation_status = 'consolidated' and (expires_at is null or expires_at >= now())) as consolidated
-  from episodes
- where tenant_id = :tenant_id;
+       count(*) filter (where over) as expired,
+       count(*) filter (where over and consolidation_status <> 'consolidated') as unread,
+       count(*) filter (where not over and consolidation_status = 'consolidated') as consolidated
+  from (
+      select consolidation_status,
+             coalesce(expires_at < now(), false) and (leased_until is null or leased_until <= now()) as over
+        from episodes
+       where tenant_id = :tenant_id
+  ) found;
 
 -- name: forget_requests(tenant_id, days)!
 -- Drops the answers kept for requests that nobody will send again.

@@ -44,12 +44,11 @@ select l.source_type, l.source_id, l.target_type, l.target_id, l.relation, l.cre
                  'happened_at', e.payload -> 'created_at', 'deleted_at', e.occurred_at
              ) as payload
         from memory_events e
-       where l.target_type = 'episode'
-         and e.tenant_id = :tenant_id
+       where e.tenant_id = :tenant_id
          and e.entity_type = 'episode'
-         and e.entity_id = l.target_id
+         and e.entity_id = case 'episode' when l.target_type then l.target_id when l.source_type then l.source_id end
          and e.event_type in ('episode_expired', 'episode_crowded_out')
-         and not exists (select from episodes p where p.tenant_id = :tenant_id and p.id = l.target_id)
+         and not exists (select from episodes p where p.tenant_id = :tenant_id and p.id = e.entity_id)
        order by e.occurred_at desc
        limit 1
   ) gone on true

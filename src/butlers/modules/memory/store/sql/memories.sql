@@ -1,10 +1,14 @@
 -- name: touch(tenant_id, fact_ids, rule_ids)
--- Notes that these facts and rules were referenced, and gives them.
-with facts as (
+-- Notes that these facts and rules were referenced, and gives them. In the order of their ids, as everybody takes them: two who want the same never wait for each other.
+with held_facts as materialized (
+    select id from facts where tenant_id = :tenant_id and id = any (:fact_ids) order by id for no key update
+), held_rules as materialized (
+    select id from rules where tenant_id = :tenant_id and id = any (:rule_ids) order by id for no key update
+), facts as (
     update facts
        set reference_count = reference_count + 1, last_referenced_at = now()
      where tenant_id = :tenant_id
-       and id = any (:fact_ids)
+       and id in (select id from held_facts)
     returning 'fact' as memory_type, id, content, subject, predicate, entity_id, scope, permanence, importance,
               null::text as maturity, null::double precision as effectiveness_score, tags, metadata,
               source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
@@ -12,7 +16,7 @@ with facts as (
     update rules
        set reference_count = reference_count + 1, last_referenced_at = now()
      where tenant_id = :tenant_id
-       and id = any (:rule_ids)
+       and id in (select id from held_rules)
     returning 'rule' as memory_type, id, content, null::text, null::text, null::uuid, scope, permanence,
               null::double precision, maturity, effectiveness_score, tags, metadata,
               source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at

@@ -27,12 +27,16 @@ select id, subject, predicate, content
  limit :most;
 
 -- name: renew_facts(tenant_id, version, ids, contents, vectors)
--- Their new vectors; one that says something else by now, or has been renewed, is left alone.
+-- Their new vectors; one that says something else by now, or has been renewed, is left alone. Taken in the order of their ids, as everybody does.
+with held as materialized (
+    select id from facts where tenant_id = :tenant_id and id = any (:ids::uuid[]) order by id for no key update
+)
 update facts m
    set embedding = v.embedding, embedding_version_id = :version
   from unnest(:ids::uuid[], :contents::text[], :vectors::vector[]) as v (id, content, embedding)
  where m.tenant_id = :tenant_id
    and m.id = v.id
+   and m.id in (select id from held)
    and m.content = v.content
    and m.embedding_version_id is distinct from :version
 returning m.id;
@@ -48,12 +52,16 @@ select id, content
  limit :most;
 
 -- name: renew_rules(tenant_id, version, ids, contents, vectors)
--- Their new vectors; one that says something else by now, or has been renewed, is left alone.
+-- Their new vectors; one that says something else by now, or has been renewed, is left alone. Taken in the order of their ids, as everybody does.
+with held as materialized (
+    select id from rules where tenant_id = :tenant_id and id = any (:ids::uuid[]) order by id for no key update
+)
 update rules m
    set embedding = v.embedding, embedding_version_id = :version
   from unnest(:ids::uuid[], :contents::text[], :vectors::vector[]) as v (id, content, embedding)
  where m.tenant_id = :tenant_id
    and m.id = v.id
+   and m.id in (select id from held)
    and m.content = v.content
    and m.embedding_version_id is distinct from :version
 returning m.id;
@@ -69,12 +77,16 @@ select id, content
  limit :most;
 
 -- name: renew_episodes(tenant_id, version, ids, contents, vectors)
--- Their new vectors; one that says something else by now, or has been renewed, is left alone.
+-- Their new vectors; one that says something else by now, or has been renewed, is left alone. Taken in the order of their ids, as everybody does.
+with held as materialized (
+    select id from episodes where tenant_id = :tenant_id and id = any (:ids::uuid[]) order by id for no key update
+)
 update episodes m
    set embedding = v.embedding, embedding_version_id = :version
   from unnest(:ids::uuid[], :contents::text[], :vectors::vector[]) as v (id, content, embedding)
  where m.tenant_id = :tenant_id
    and m.id = v.id
+   and m.id in (select id from held)
    and m.content = v.content
    and m.embedding_version_id is distinct from :version
 returning m.id;

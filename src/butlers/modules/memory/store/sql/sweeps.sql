@@ -153,7 +153,7 @@ select count(*) as seen,
   ) live;
 
 -- name: would_sweep_rules(tenant_id, fading_below, expired_below)^
--- What a sweep would do with rules, without a cap.
+-- What a sweep would do with rules, without a cap, once those that did harm are warnings.
 select count(*) as seen,
        count(*) filter (where believed < :expired_below) as expired,
        count(*) filter (where believed >= :expired_below and believed < :fading_below and not fading) as fading,
@@ -164,6 +164,7 @@ select count(*) as seen,
         from rules
        where tenant_id = :tenant_id
          and not coalesce((metadata -> 'forgotten')::boolean, false)
+         and not coalesce((metadata -> 'needs_inversion')::boolean, false)
          and maturity <> 'anti_pattern'
          and decay_rate > 0
   ) live;

@@ -11,6 +11,22 @@ select t.relname as "table", i.relname as "index", am.amname as method, greatest
    and x.indisvalid
  order by t.relname;
 
+-- name: half_replaced()
+-- Tables whose new index is finished, while the old one is gone or going: an upkeep ended before the new one had its name.
+select t.relname as "table"
+  from pg_index x
+  join pg_class i on i.oid = x.indexrelid
+  join pg_class t on t.oid = x.indrelid
+ where t.relnamespace = 'public'::regnamespace
+   and i.relname in ('facts_embedding_next', 'rules_embedding_next', 'episodes_embedding_next')
+   and x.indisvalid
+   and not exists (
+       select
+         from pg_index old
+         join pg_class named on named.oid = old.indexrelid
+        where old.indrelid = t.oid and named.relname = t.relname || '_embedding' and old.indisvalid
+   );
+
 -- name: roomy()!
 -- Memory enough for the graph of an index, and no hurry.
 select set_config('maintenance_work_mem', '512MB', false), set_config('statement_timeout', '0', false);
@@ -40,24 +56,24 @@ select m.tenant_id, m.id
  limit :most;
 
 -- name: neighbours_exactly_facts(tenant_id, id, most)
--- The nearest to one of them, by comparing everything.
-select m.id
+-- How far the nearest to one of them are, by comparing everything.
+select (m.embedding <=> asked.embedding) + 0 as distance
   from facts m
   join facts asked on asked.tenant_id = :tenant_id and asked.id = :id
  where m.tenant_id = :tenant_id
    and m.embedding_version_id = asked.embedding_version_id
    and m.validity = 'active'
- order by (m.embedding <=> asked.embedding) + 0
+ order by distance
  limit :most;
 
 -- name: neighbours_by_index_facts(tenant_id, id, most)
--- The nearest to one of them, in the order the vector index gives.
-select m.id
+-- How far the nearest to one of them are, in the order the vector index gives.
+select m.embedding <=> (select embedding from facts where tenant_id = :tenant_id and id = :id) as distance
   from facts m
  where m.tenant_id = :tenant_id
    and m.embedding_version_id = (select embedding_version_id from facts where tenant_id = :tenant_id and id = :id)
    and m.validity = 'active'
- order by m.embedding <=> (select embedding from facts where tenant_id = :tenant_id and id = :id)
+ order by distance
  limit :most;
 
 -- name: drop_unfinished_facts()!
@@ -75,7 +91,7 @@ create index concurrently facts_embedding_next on facts using hnsw (embedding ve
 
 -- name: drop_facts()!
 -- The index the new one replaces.
-drop index concurrently facts_embedding;
+drop index concurrently if exists facts_embedding;
 
 -- name: install_facts()!
 -- The new index under the old one's name.
@@ -99,24 +115,24 @@ select m.tenant_id, m.id
  limit :most;
 
 -- name: neighbours_exactly_rules(tenant_id, id, most)
--- The nearest to one of them, by comparing everything.
-select m.id
+-- How far the nearest to one of them are, by comparing everything.
+select (m.embedding <=> asked.embedding) + 0 as distance
   from rules m
   join rules asked on asked.tenant_id = :tenant_id and asked.id = :id
  where m.tenant_id = :tenant_id
    and m.embedding_version_id = asked.embedding_version_id
    and not coalesce((m.metadata -> 'forgotten')::boolean, false)
- order by (m.embedding <=> asked.embedding) + 0
+ order by distance
  limit :most;
 
 -- name: neighbours_by_index_rules(tenant_id, id, most)
--- The nearest to one of them, in the order the vector index gives.
-select m.id
+-- How far the nearest to one of them are, in the order the vector index gives.
+select m.embedding <=> (select embedding from rules where tenant_id = :tenant_id and id = :id) as distance
   from rules m
  where m.tenant_id = :tenant_id
    and m.embedding_version_id = (select embedding_version_id from rules where tenant_id = :tenant_id and id = :id)
    and not coalesce((m.metadata -> 'forgotten')::boolean, false)
- order by m.embedding <=> (select embedding from rules where tenant_id = :tenant_id and id = :id)
+ order by distance
  limit :most;
 
 -- name: drop_unfinished_rules()!
@@ -134,7 +150,7 @@ create index concurrently rules_embedding_next on rules using hnsw (embedding ve
 
 -- name: drop_rules()!
 -- The index the new one replaces.
-drop index concurrently rules_embedding;
+drop index concurrently if exists rules_embedding;
 
 -- name: install_rules()!
 -- The new index under the old one's name.
@@ -158,24 +174,24 @@ select m.tenant_id, m.id
  limit :most;
 
 -- name: neighbours_exactly_episodes(tenant_id, id, most)
--- The nearest to one of them, by comparing everything.
-select m.id
+-- How far the nearest to one of them are, by comparing everything.
+select (m.embedding <=> asked.embedding) + 0 as distance
   from episodes m
   join episodes asked on asked.tenant_id = :tenant_id and asked.id = :id
  where m.tenant_id = :tenant_id
    and m.embedding_version_id = asked.embedding_version_id
    and (m.expires_at is null or m.expires_at > now())
- order by (m.embedding <=> asked.embedding) + 0
+ order by distance
  limit :most;
 
 -- name: neighbours_by_index_episodes(tenant_id, id, most)
--- The nearest to one of them, in the order the vector index gives.
-select m.id
+-- How far the nearest to one of them are, in the order the vector index gives.
+select m.embedding <=> (select embedding from episodes where tenant_id = :tenant_id and id = :id) as distance
   from episodes m
  where m.tenant_id = :tenant_id
    and m.embedding_version_id = (select embedding_version_id from episodes where tenant_id = :tenant_id and id = :id)
    and (m.expires_at is null or m.expires_at > now())
- order by m.embedding <=> (select embedding from episodes where tenant_id = :tenant_id and id = :id)
+ order by distance
  limit :most;
 
 -- name: drop_unfinished_episodes()!
@@ -193,7 +209,7 @@ create index concurrently episodes_embedding_next on episodes using hnsw (embedd
 
 -- name: drop_episodes()!
 -- The index the new one replaces.
-drop index concurrently episodes_embedding;
+drop index concurrently if exists episodes_embedding;
 
 -- name: install_episodes()!
 -- The new index under the old one's name.
