@@ -381,6 +381,16 @@ async def test_old_answers_and_records_go_and_young_ones_stay(memory, caller, ar
     assert len(await keys(archive, stranger.tenant)) == 2
 
 
+async def test_old_answers_go_from_a_tenant_that_has_nothing_else(memory, caller, archive, stranger):
+    await archive.connection.execute(
+        "insert into idempotency_keys (tenant_id, key, tool, arguments_hash, created_at)"
+        " values ($1, 'old', 't', '', now() - interval '31 days')",
+        stranger.tenant,
+    )
+    await cleanup.clean(memory, caller, everywhere=True)
+    assert not await keys(archive, stranger.tenant)
+
+
 async def keys(archive, tenant):
     return await archive.rows("select key from idempotency_keys where tenant_id = $1 order by key", tenant)
 

@@ -5,9 +5,10 @@ from alembic import op
 revision = "mem_010"
 down_revision = "mem_009"
 branch_labels = None
-depends_on = None
+depends_on = "core_002"
 
 TABLES = ("episodes", "facts", "rules")
+KEPT = (*TABLES, "idempotency_keys")
 # From one tenant straight to the next, by the index of the primary key: the rows in between are never read.
 _TENANTS = """
                 with recursive {table}_tenants as (
@@ -48,7 +49,7 @@ _CONFIDENCE = """
 def upgrade() -> None:
     # A rate of next to nothing is none: the server refuses to multiply with it.
     op.execute(_CONFIDENCE.format(nothing="< 1e-200"))
-    every = "\nunion\n".join(f"(select * from ({_TENANTS.format(table=table)}) {table})" for table in TABLES)  # noqa: S608
+    every = "\nunion\n".join(f"(select * from ({_TENANTS.format(table=each)}) {each})" for each in KEPT)  # noqa: S608
     op.execute(f"""
         create function memory_tenants() returns table (tenant_id text)
         language sql stable security definer set search_path = '' as $$
@@ -56,7 +57,7 @@ def upgrade() -> None:
             order by 1
         $$
     """)
-    op.execute("comment on function memory_tenants() is 'Every tenant that has memories; names only.'")
+    op.execute("comment on function memory_tenants() is 'Every tenant something is kept for; names only.'")
     for table in TABLES:
         op.execute(f"create index {table}_unembedded on {table} (tenant_id, id) where embedding_version_id is null")
     op.execute("""
