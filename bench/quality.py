@@ -2,7 +2,7 @@
 
 Two files of JSON Lines. A memory: `{"space": ..., "id": ..., "content": ..., "subject": ...}`; a question:
 `{"space": ..., "id": ..., "question": ..., "answers": [ids]}`. A space is a world of its own: its memories are stored
-under a tenant of its own, and its questions are asked there. `subject` may be missing.
+under a tenant of its own, and its questions are asked there. `space` and `subject` may be missing.
 """
 
 import argparse
