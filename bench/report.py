@@ -42,6 +42,8 @@ class Report:
     about: str
     measured: dict[str, object]
     tables: Sequence[Table]
+    plots: Sequence[str] = ()
+    """Pictures of it, drawn by `plots.py` from what was measured."""
 
     def save(self) -> Path:
         """Keep it where `run.py` finds it."""
@@ -53,7 +55,10 @@ class Report:
 
     def markdown(self) -> str:
         """The report as part of a page."""
-        return "\n".join([f"## {self.title}", "", self.about, "", *(table.markdown() for table in self.tables)])
+        pictures = [f"![{self.title}](plots/{plot})\n" for plot in self.plots]
+        return "\n".join(
+            [f"## {self.title}", "", self.about, "", *pictures, *(table.markdown() for table in self.tables)]
+        )
 
 
 def machine() -> dict[str, str]:

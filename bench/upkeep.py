@@ -16,10 +16,9 @@ from butlers.modules.memory.inference import load
 from butlers.modules.memory.operations import cleanup, reading, reembedding, sweeps
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table
-from world import caller_of, fill, seed_vectors, sentence, world
+from world import aged, caller_of, expired_episodes, fill, seed_vectors, sentence, world
 
 BYSTANDERS = 2_000
-_AGE = "update facts set last_confirmed_at = now() - interval '250 days' where tenant_id in ('bare', 'ours')"
 
 
 async def main(facts: int, episodes: int, texts: int) -> None:
@@ -88,9 +87,7 @@ def _row(measured: dict[str, Any], scale: float = 1) -> list[str]:
 
 
 async def _sweep(butler: Butler, memory: Memory, owner: "asyncpg.Connection[Any]") -> dict[str, Any]:
-    await owner.execute(_AGE, timeout=7200)
-    await owner.execute("vacuum analyze facts", timeout=3600)
-    await owner.execute("checkpoint")
+    await aged(owner, ["bare", "ours"])
     usual = await _searches(butler, memory, 40)
     started = time.perf_counter()
     await owner.execute(
@@ -135,19 +132,8 @@ async def _searches(butler: Butler, memory: Memory, times: int) -> list[float]:
 async def _cleanup(
     butler: Butler, memory: Memory, owner: "asyncpg.Connection[Any]", seeds: "np.ndarray[Any, Any]", episodes: int
 ) -> dict[str, float]:
-    vector = [float(number) for number in seeds[0]]
     for tenant in ("bare", "ours"):
-        await owner.execute(
-            """
-            insert into episodes (tenant_id, butler, content, embedding, embedding_version_id, search_vector,
-                                  consolidation_status, expires_at)
-            select $1, 'upkeep', 'episode ' || n, $2::text::vector, $3, to_tsvector('english', 'episode ' || n),
-                   'consolidated', now() - interval '1 hour'
-              from generate_series(1, $4) n
-            """,
-            tenant, str(vector), memory.embedder.version.id, episodes, timeout=3600,
-        )  # fmt: skip
-    await owner.execute("vacuum analyze episodes", timeout=3600)
+        await expired_episodes(memory, owner, tenant, seeds[0], episodes)
     started = time.perf_counter()
     await owner.execute("delete from episodes where tenant_id = 'bare' and expires_at < now()", timeout=3600)
     bare = time.perf_counter() - started

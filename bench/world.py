@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import httpx2
 import numpy as np
 from pgvector.asyncpg import register_vector
 
@@ -23,6 +27,7 @@ from butlers.modules.memory.module import MemoryModule
 from butlers.modules.memory.runtime import Memory
 
 SEEDS = 3_000
+Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 _TOPICS = (
     "coffee tea breakfast recipe kitchen garden dog cat walk doctor allergy sleep running bicycle train flight hotel "
     "meeting project deadline invoice budget contract server database backup password school teacher birthday gift "
@@ -36,8 +41,8 @@ _SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 
 
 @contextlib.asynccontextmanager
-async def world(name: str = "bench") -> AsyncIterator[tuple[Butler, Memory, Environment]]:
-    """A running butler on an embedded server of its own; both are gone afterwards."""
+async def world(name: str = "bench", tenant: str = "default") -> AsyncIterator[tuple[Butler, Memory, Environment]]:
+    """A running butler on an embedded server of its own; both go afterwards. Callers are of the tenant."""
     home = Path(tempfile.mkdtemp(prefix="butlers-bench-", dir=os.environ.get("BENCH_TMP")))
     home.chmod(0o755)
     os.environ["BUTLERS_HOME"] = str(home)
@@ -46,6 +51,7 @@ async def world(name: str = "bench") -> AsyncIterator[tuple[Butler, Memory, Envi
     (folder / "butler.toml").write_text(
         f'[butler]\nname = "{name}"\nport = 0\n'
         "[butler.limits]\ncalls_per_second = 1000000.0\nburst = 1000000\n"
+        f'[butler.auth]\ntenant = "{tenant}"\n'
         "[modules.memory]\nenabled = true\n"
     )
     environment = Environment(home, None, None, "warning", "console")
@@ -56,6 +62,53 @@ async def world(name: str = "bench") -> AsyncIterator[tuple[Butler, Memory, Envi
             yield butler, module.state, environment
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def served(butler: Butler) -> AsyncIterator[Call]:
+    """The same butler in a process of its own, over HTTP."""
+    folder = str(butler.config.folder)
+    async with _answering([sys.executable, "-m", "butlers.cli", "run", folder, "--port", "0"]) as call:
+        yield call
+
+
+@contextlib.asynccontextmanager
+async def empty_server() -> AsyncIterator[Call]:
+    """A server whose one tool does nothing, over HTTP."""
+    async with _answering([sys.executable, str(Path(__file__).with_name("empty.py"))]) as call:
+        yield call
+
+
+@contextlib.asynccontextmanager
+async def _answering(command: Sequence[str]) -> AsyncIterator[Call]:
+    """A way to call the tools of a server that says where it is, with as little client as possible."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    assert process.stderr is not None
+    try:
+        address = ""
+        while not address.startswith("ready: "):
+            address = (await asyncio.to_thread(process.stderr.readline)).strip()
+        async with httpx2.AsyncClient() as client:
+
+            async def call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+                request = {
+                    "jsonrpc": "2.0",
+                    "id": 1,
+                    "method": "tools/call",
+                    "params": {"name": tool, "arguments": arguments},
+                }
+                headers = {"Accept": "application/json, text/event-stream"}
+                answer = await client.post(address.removeprefix("ready: "), json=request, headers=headers, timeout=30)
+                told: dict[str, Any] = json.loads(answer.text)
+                if "error" in told or told["result"].get("isError"):
+                    raise RuntimeError(answer.text[:500])
+                return told
+
+            yield call
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait)
+        process.stderr.close()
 
 
 def sentence(rng: random.Random) -> str:
@@ -132,6 +185,34 @@ _ARRIVE = """
            n % 10, now() - make_interval(hours => n % 900)
       from arriving
 """
+
+
+async def aged(owner: "asyncpg.Connection[Any]", tenants: Sequence[str]) -> None:
+    """Let the facts of these tenants be so old that a sweep lets them fade."""
+    await owner.execute(
+        "update facts set last_confirmed_at = now() - interval '250 days' where tenant_id = any ($1)",
+        tenants,
+        timeout=7200,
+    )
+    await owner.execute("vacuum analyze facts", timeout=3600)
+    await owner.execute("checkpoint")
+
+
+async def expired_episodes(
+    memory: Memory, owner: "asyncpg.Connection[Any]", tenant: str, vector: "np.ndarray[Any, Any]", count: int
+) -> None:
+    """Consolidated episodes whose time is over."""
+    await owner.execute(
+        """
+        insert into episodes (tenant_id, butler, content, embedding, embedding_version_id, search_vector,
+                              consolidation_status, expires_at)
+        select $1, 'bench', 'episode ' || n, $2::text::vector, $3, to_tsvector('english', 'episode ' || n),
+               'consolidated', now() - interval '1 hour'
+          from generate_series(1, $4) n
+        """,
+        tenant, str([float(number) for number in vector]), memory.embedder.version.id, count, timeout=3600,
+    )  # fmt: skip
+    await owner.execute("vacuum analyze episodes", timeout=3600)
 
 
 async def timed(work: Any, repeats: int) -> list[float]:

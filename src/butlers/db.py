@@ -34,6 +34,9 @@ _SESSION = {
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "10s",
     "timezone": "UTC",
+    # What is searched lies in memory or on a disk without a head: an index is then worth its while much sooner, and
+    # a small tenant's vectors are read from one that holds nothing else.
+    "random_page_cost": "1.1",
     # Of a vector index: all lists of the one built on an empty table, and enough of the one that replaces it.
     "ivfflat.probes": "20",
     "hnsw.ef_search": "400",

@@ -1,6 +1,8 @@
 """What stands before the protocol: hosts, origins, sizes, health, ports."""
 
+import asyncio
 import json
+import socket
 
 import httpx2
 import pytest
@@ -170,6 +172,19 @@ def test_a_port_that_is_taken_is_said_so():
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"can't listen on 127.0.0.1:{port}"):
             http.listening("127.0.0.1", port).__enter__()
+
+
+async def test_an_answer_leaves_at_once():
+    with http.listening("127.0.0.1", 0) as listener:
+        taken = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(lambda _, writer: taken.set_result(writer), sock=listener)
+        async with server:
+            _, client = await asyncio.open_connection(*listener.getsockname())
+            writer = await taken
+            accepted = writer.get_extra_info("socket")
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            client.close()
+            writer.close()
 
 
 def test_a_bucket_fills_again_at_its_rate():

@@ -1,0 +1,144 @@
+"""Pictures of what was measured, drawn from `results/*.json`."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from report import BENCH, RESULTS
+
+PLOTS = BENCH / "plots"
+OURS, GREY, INK = "#2f6f6d", "#b9b4a9", "#2b2b2b"
+PALETTE = ("#2f6f6d", "#d98e48", "#7a6a9c", "#4f7fb0", "#a8565f", "#8a8f3c", "#6d6d6d")
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.titleweight": "bold",
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "#e6e3dc",
+    "legend.frameon": False,
+    "figure.facecolor": "white",
+    # The same numbers make the same file.
+    "svg.hashsalt": "butlers",
+    "svg.fonttype": "path",
+}
+_WORK = {"sweep": "sweep", "cleanup": "cleanup", "graph": "index upkeep"}
+Measured = Mapping[str, Any]
+
+
+def limits(measured: Measured) -> Figure:
+    """Each call beside a stack of its parts."""
+    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    tools = list(measured)
+    parts = {"model": PALETTE[3], "SQL": PALETTE[1], "protocol": PALETTE[2]}
+    below = [0.0] * len(tools)
+    places = range(len(tools))
+    for part, colour in parts.items():
+        values = [measured[tool][part] for tool in tools]
+        axes.bar([place - 0.2 for place in places], values, 0.36, bottom=below, color=colour, label=f"bare: {part}")
+        below = [low + value for low, value in zip(below, values, strict=True)]
+    wholes = [measured[tool]["whole"] for tool in tools]
+    axes.bar([place + 0.2 for place in places], wholes, 0.36, color=OURS, label="the whole call")
+    for place, tool in enumerate(tools):
+        at, said = (place + 0.2, measured[tool]["whole"]), f"{measured[tool]['ratio']:.2f}×"
+        axes.annotate(said, at, ha="center", va="bottom", weight="bold")
+    axes.set_xticks(list(places), tools)
+    axes.set_ylabel("ms, median")
+    axes.set_title("A call over HTTP, and the bare parts it is made of")
+    axes.legend()
+    return figure
+
+
+def growth(measured: Measured) -> Figure:
+    """Calls and work as a tenant grows."""
+    points = measured["points"]
+    sizes = [each["memories"] for each in points]
+    figure, (calls, room, work) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+    for name, colour in zip(("search", "recall", "context"), PALETTE, strict=False):
+        calls.plot(sizes, [each[name] * 1000 for each in points], "o-", color=colour, label=name)
+    calls.plot(sizes, [1000 / each["stores_a_second"] for each in points], "o--", color=GREY, label="store")
+    calls.set_title("A call, ms")
+    for name, colour in (("table", GREY), ("indexes", OURS)):
+        room.plot(sizes, [each[name] / 2**20 for each in points], "o-", color=colour, label=name)
+    room.set_title("On disk, MiB")
+    for (name, label), colour in zip(_WORK.items(), PALETTE, strict=False):
+        work.plot(sizes, [each[name] for each in points], "o-", color=colour, label=label)
+    work.set_title("Work in the background, s")
+    for axes, logarithmic in ((calls, False), (room, True), (work, True)):
+        _by_size(axes, sizes, logarithmic=logarithmic)
+    return figure
+
+
+def _by_size(axes: Axes, sizes: Sequence[int], *, logarithmic: bool) -> None:
+    axes.set_xscale("log")
+    axes.set_xticks(sizes, [_short(size) for size in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("memories")
+    if logarithmic:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.legend()
+
+
+def _short(size: int) -> str:
+    return f"{size // 1_000_000} M" if size >= 1_000_000 else f"{size // 1000} k"
+
+
+def quality(measured: Measured) -> Figure:
+    """Recall at ten for each way to ask, a group of bars for each collection."""
+    figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
+    ways = list(next(iter(measured.values())))
+    width = 0.8 / len(ways)
+    for number, way in enumerate(ways):
+        values = [means[way]["recall@10"] * 100 for means in measured.values()]
+        places = [place + (number - len(ways) / 2 + 0.5) * width for place in range(len(measured))]
+        baseline = not way.startswith(("search", "recall"))
+        bars = axes.bar(places, values, width * 0.92, color=GREY if baseline else PALETTE[number], label=way)
+        if baseline:
+            for bar in bars:
+                bar.set_hatch("//" if way == "BM25" else "..")
+        axes.bar_label(bars, fmt="%.0f", fontsize=8)
+    axes.set_xticks(range(len(measured)), list(measured))
+    axes.set_ylabel("recall@10, %")
+    axes.set_title("Questions that find their answers among the first ten")
+    axes.legend(ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08))
+    return figure
+
+
+DRAWN: dict[str, Callable[[Measured], Figure]] = {"limits": limits, "growth": growth, "quality": quality}
+
+
+def draw() -> list[Path]:
+    """Every picture whose numbers are there."""
+    PLOTS.mkdir(exist_ok=True)
+    made = []
+    with mpl.rc_context(_STYLE):
+        for name, picture in DRAWN.items():
+            path = RESULTS / f"{name}.json"
+            if not path.is_file():
+                continue
+            figure = picture(json.loads(path.read_text(encoding="utf-8"))["measured"])
+            made.append(PLOTS / f"{name}.svg")
+            figure.savefig(made[-1], metadata={"Date": None})
+            plt.close(figure)
+    return made
+
+
+if __name__ == "__main__":
+    for path in draw():
+        print(f"drawn: {path.relative_to(BENCH.parent)}")
