@@ -125,7 +125,15 @@ def spawner(config: Configuration, database: Database) -> "Sessions":
 
     butler = config.butler
     runtime = runtimes.make(butler.runtime, config.folder)
-    return Sessions(runtime, database, butler.runtime.timeout_seconds, folder=config.folder, config=butler.sessions)
+    return Sessions(
+        runtime,
+        database,
+        butler.runtime.timeout_seconds,
+        folder=config.folder,
+        config=butler.sessions,
+        # Whoever called has to be told that a session runs before the call is given up.
+        patience=butler.limits.call_timeout_seconds * 2 / 3,
+    )
 
 
 @contextlib.asynccontextmanager
