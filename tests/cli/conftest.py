@@ -17,11 +17,12 @@ Program = Callable[..., Result]
 def butlers(home: Path, cluster: object) -> Program:
     """Runs `butlers …` to its end."""
 
-    def run(*arguments: object, cwd: Path | None = None, **variables: str) -> Result:
+    def run(*arguments: object, cwd: Path | None = None, told: str | None = None, **variables: str) -> Result:
         return subprocess.run(
             [sys.executable, "-m", "butlers.cli", *map(str, arguments)],
             env={**os.environ, "BUTLERS_HOME": str(home), "COLUMNS": "200", **variables},
             cwd=cwd,
+            input=told,
             capture_output=True,
             text=True,
             timeout=60,
