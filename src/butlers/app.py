@@ -170,7 +170,7 @@ async def serve_http(
     """Run the butler over HTTP until SIGTERM or SIGINT; `announce` hears its address once it serves."""
     from butlers.host import http
 
-    _end_on_sigterm()
+    end_on_sigterm()
     config = configuration(folder, modules)
     meanwhile = _importing_the_server()
     host, limits = config.butler.http.host, config.butler.limits
@@ -186,7 +186,7 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
     """Run the butler over stdin and stdout until the client leaves or a signal comes."""
     from butlers.host import stdio
 
-    _end_on_sigterm()
+    end_on_sigterm()
     config = configuration(folder, modules)
     meanwhile = _importing_the_server()
     async with (
@@ -196,8 +196,8 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
         await stdio.serve(server.mcp, grace=config.butler.limits.grace_seconds, idle=server.door.idle)
 
 
-def _end_on_sigterm() -> None:
-    """Let a SIGTERM that comes before the server listens for it end the start cleanly, embedded server included."""
+def end_on_sigterm() -> None:
+    """Let a SIGTERM that comes while no server listens for it end the work cleanly, embedded server included."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

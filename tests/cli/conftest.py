@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI
+
+from .shell import Shell
 
 Result = subprocess.CompletedProcess[str]
 Program = Callable[..., Result]
@@ -30,6 +34,14 @@ def butlers(home: Path, cluster: object) -> Program:
         )
 
     return run
+
+
+@pytest.fixture(scope="module")
+def shell(home: Path) -> Iterator[Shell]:
+    """The program, kept running."""
+    started = Shell(home)
+    yield started
+    started.close()
 
 
 @pytest.fixture

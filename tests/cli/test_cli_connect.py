@@ -11,15 +11,6 @@ import pytest
 from fastmcp import Client
 
 from .conftest import written
-from .shell import Shell
-
-
-@pytest.fixture(scope="module")
-def shell(home):
-    """The program, kept running: none of these commands needs a database."""
-    started = Shell(home)
-    yield started
-    started.close()
 
 
 @pytest.fixture

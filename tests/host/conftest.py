@@ -79,12 +79,6 @@ def hosting(environment: Environment) -> Hosting:
     return run
 
 
-@pytest.fixture
-def tenant() -> str:
-    """A tenant nobody else uses."""
-    return f"t-{uuid.uuid4().hex}"
-
-
 @dataclass
 class Site:
     """A butler of this process that is reached over HTTP."""

@@ -36,6 +36,8 @@ async def trigger(
     from butlers import app
     from butlers.config import environment
 
+    # What the session had started would outlive it.
+    app.end_on_sigterm()
     async with (
         app.opened(app.configuration(folder), environment()) as butler,
         app.serving(butler, over_http=False, by_the_clock=False),
