@@ -21,7 +21,6 @@ from butlers import embedded
 from butlers.host.migrations import CORE
 from butlers.modules.memory.migrations import MEMORY
 
-
 ROOT = Path(__file__).parents[2]
 
 
