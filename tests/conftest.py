@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import tempfile
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -49,6 +50,12 @@ def environment(home: Path, cluster: embedded.Cluster) -> Environment:
 def worker() -> str:
     """A name no other test worker uses."""
     return os.environ.get("PYTEST_XDIST_WORKER", "main")
+
+
+@pytest.fixture
+def tenant() -> str:
+    """A tenant nobody else uses."""
+    return f"t-{uuid.uuid4().hex}"
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ class Model:
         """Answer one request, and hang up."""
         try:
             asked = await _request(reader)
-            reply = self._reply(asked) if asked.path.split("?")[0] == self.path else Reply(status=404)
+            reply = self._reply(asked) if self.path in {"*", asked.path.split("?")[0]} else Reply(status=404)
             await asyncio.sleep(reply.seconds)
             await _send(writer, reply)
         except (OSError, asyncio.IncompleteReadError):
@@ -143,6 +143,11 @@ def chat(script: Script) -> AbstractAsyncContextManager[Model]:
 def messages(script: Script) -> AbstractAsyncContextManager[Model]:
     """A stand-in for the API the Claude CLI talks to."""
     return _listening(Model(script, "/v1/messages"))
+
+
+def anything(script: Script) -> AbstractAsyncContextManager[Model]:
+    """A stand-in for any other server: it answers whatever is asked of it."""
+    return _listening(Model(script, "*"))
 
 
 def as_json(content: Any, **how: Any) -> Reply:

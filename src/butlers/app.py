@@ -125,7 +125,15 @@ def spawner(config: Configuration, database: Database) -> "Sessions":
 
     butler = config.butler
     runtime = runtimes.make(butler.runtime, config.folder)
-    return Sessions(runtime, database, butler.runtime.timeout_seconds, folder=config.folder, config=butler.sessions)
+    return Sessions(
+        runtime,
+        database,
+        butler.runtime.timeout_seconds,
+        folder=config.folder,
+        config=butler.sessions,
+        # Whoever called has to be told that a session runs before the call is given up.
+        patience=butler.limits.call_timeout_seconds * 2 / 3,
+    )
 
 
 @contextlib.asynccontextmanager
@@ -162,7 +170,7 @@ async def serve_http(
     """Run the butler over HTTP until SIGTERM or SIGINT; `announce` hears its address once it serves."""
     from butlers.host import http
 
-    _end_on_sigterm()
+    end_on_sigterm()
     config = configuration(folder, modules)
     meanwhile = _importing_the_server()
     host, limits = config.butler.http.host, config.butler.limits
@@ -184,7 +192,7 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
     """Run the butler over stdin and stdout until the client leaves or a signal comes."""
     from butlers.host import stdio
 
-    _end_on_sigterm()
+    end_on_sigterm()
     config = configuration(folder, modules)
     meanwhile = _importing_the_server()
     async with (
@@ -195,8 +203,8 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
         await stdio.serve(server.mcp, grace=grace, idle=server.door.idle, told=server.told_to_stop)
 
 
-def _end_on_sigterm() -> None:
-    """Let a SIGTERM that comes before the server listens for it end the start cleanly, embedded server included."""
+def end_on_sigterm() -> None:
+    """Let a SIGTERM that comes while no server listens for it end the work cleanly, embedded server included."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

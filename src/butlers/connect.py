@@ -66,7 +66,10 @@ def added(config: Configuration, project: Path, *, over_http: bool, local: bool)
     for event, word in _HOOKS.items():
         hooks[event] = [*hooks.get(event, []), {"hooks": [_hook(config, word)]}]
     return _changes(
-        tools.changed({**tools.value, "mcpServers": known}), settings.changed({**settings.value, "hooks": hooks})
+        tools.changed({**tools.value, "mcpServers": known}),
+        settings.changed({**settings.value, "hooks": hooks}),
+        # In both files they would run twice.
+        _unhooked(project / _settings(local=not local), config),
     )
 
 
@@ -76,11 +79,14 @@ def removed(config: Configuration, project: Path) -> list[Change]:
     known = dict(_table(tools.value, "mcpServers", tools.path))
     known.pop(config.butler.name, None)
     changes = [tools.changed(_with(tools.value, "mcpServers", known))]
-    for name in (SETTINGS, LOCAL_SETTINGS):
-        settings = _read(project / name)
-        hooks = _without_ours(_table(settings.value, "hooks", settings.path), config)
-        changes.append(settings.changed(_with(settings.value, "hooks", hooks)))
-    return _changes(*changes)
+    return _changes(*changes, *(_unhooked(project / name, config) for name in (SETTINGS, LOCAL_SETTINGS)))
+
+
+def _unhooked(path: Path, config: Configuration) -> "Change":
+    """A file of settings without the hooks of this butler."""
+    settings = _read(path)
+    hooks = _without_ours(_table(settings.value, "hooks", path), config)
+    return settings.changed(_with(settings.value, "hooks", hooks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +110,9 @@ def _settings(*, local: bool) -> str:
 def _read(path: Path) -> _File:
     try:
         text = path.read_text(encoding="utf-8")
+        value = json.loads(text) if text.strip() else {}
     except FileNotFoundError:
         return _File(path, None, {})
-    try:
-        value = json.loads(text) if text.strip() else {}
     except ValueError:
         value = None
     if not isinstance(value, dict):
@@ -124,8 +129,7 @@ def _table(value: Json, name: str, path: Path) -> Json:
 
 def _with(value: Json, name: str, table: Json) -> Json:
     """The value with that table, or without it where it is empty."""
-    rest = {key: each for key, each in value.items() if key != name}
-    return {**rest, name: table} if table else rest
+    return {key: table if key == name else each for key, each in value.items() if table or key != name}
 
 
 def _without_ours(hooks: Json, config: Configuration) -> Json:

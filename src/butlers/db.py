@@ -23,6 +23,7 @@ else:
 Owner: TypeAlias = Callable[[], contextlib.AbstractAsyncContextManager[PlainConnection]]
 
 ACQUIRE_SECONDS = 2.0
+_CONNECT_SECONDS = 5.0
 SEARCH_SECONDS = 5.0
 WORK_SECONDS = 30.0
 _BACKSTOP_SECONDS = 60.0
@@ -100,7 +101,7 @@ class Database:
         with faults():
             # A connection of its own: the lock lasts as long as the work, and would keep a place in the pool.
             with _reaching():
-                connection = await asyncpg.connect(self._dsn, server_settings=_SESSION, timeout=_BACKSTOP_SECONDS)
+                connection = await asyncpg.connect(self._dsn, server_settings=_SESSION, timeout=_CONNECT_SECONDS)
             try:
                 yield bool(await connection.fetchval("select pg_try_advisory_lock(hashtextextended($1, 0))", name))
             finally:

@@ -19,7 +19,7 @@ SECONDS = 8.0
 _HEADING = "# Memory Context"
 _MOST_READ = 8 * 1024 * 1024
 _MOST_PROMPTS = 5
-_CONNECT_SECONDS, _ANSWER_SECONDS = 0.5, 5.0
+_CONNECT_SECONDS, _HEALTH_SECONDS, _ANSWER_SECONDS = 0.5, 1.0, 5.0
 
 
 async def session_start(folder: Path, told: str) -> str:
@@ -148,7 +148,8 @@ async def _asked(config: Configuration, tool: str, arguments: dict[str, Any]) ->
     timeout = httpx2.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
     try:
         async with httpx2.AsyncClient(timeout=timeout, trust_env=False) as http:
-            if (await http.get(f"{base}/health")).json().get("butler") != butler.name:
+            health = await http.get(f"{base}/health", timeout=_HEALTH_SECONDS)
+            if health.json().get("butler") != butler.name:
                 raise Unavailable("another butler listens there")
             answer = (await http.post(f"{base}/mcp", json=message, headers=headers)).json()["result"]
     except (httpx2.HTTPError, ValueError, KeyError, AttributeError):

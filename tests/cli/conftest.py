@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI
+
+from .shell import Shell
 
 Result = subprocess.CompletedProcess[str]
 Program = Callable[..., Result]
@@ -17,11 +21,12 @@ Program = Callable[..., Result]
 def butlers(home: Path, cluster: object) -> Program:
     """Runs `butlers …` to its end."""
 
-    def run(*arguments: object, cwd: Path | None = None, **variables: str) -> Result:
+    def run(*arguments: object, cwd: Path | None = None, told: str | None = None, **variables: str) -> Result:
         return subprocess.run(
             [sys.executable, "-m", "butlers.cli", *map(str, arguments)],
             env={**os.environ, "BUTLERS_HOME": str(home), "COLUMNS": "200", **variables},
             cwd=cwd,
+            input=told,
             capture_output=True,
             text=True,
             timeout=60,
@@ -29,6 +34,14 @@ def butlers(home: Path, cluster: object) -> Program:
         )
 
     return run
+
+
+@pytest.fixture(scope="module")
+def shell(home: Path) -> Iterator[Shell]:
+    """The program, kept running."""
+    started = Shell(home)
+    yield started
+    started.close()
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ class Shell:
             text=True,
         )
 
-    def __call__(self, *words: object, columns: int = 200) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *words: object, columns: int = 200, told: str = "") -> subprocess.CompletedProcess[str]:
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps([columns, *map(str, words)]) + "\n")
+        self._process.stdin.write(json.dumps([columns, told, *map(str, words)]) + "\n")
         self._process.stdin.flush()
         code, out, err = json.loads(self._process.stdout.readline())
         return subprocess.CompletedProcess(words, code, out, err)
@@ -36,10 +36,12 @@ class Shell:
 def _serve() -> None:
     from butlers.cli import app
 
-    for line in sys.stdin:
-        columns, *words = json.loads(line)
+    commands = sys.stdin
+    for line in commands:
+        columns, told, *words = json.loads(line)
         os.environ["COLUMNS"] = str(columns)
         out, err, code = io.StringIO(), io.StringIO(), 0
+        sys.stdin = io.StringIO(told)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 app(words, prog_name="butlers")

@@ -15,10 +15,13 @@ from pathlib import Path
 import asyncpg
 import httpx2
 import pytest
+from fastmcp import Client
 
 from butlers import embedded
 from butlers.host.migrations import CORE
 from butlers.modules.memory.migrations import MEMORY
+
+ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
@@ -61,6 +64,24 @@ def test_init_writes_a_butler_that_runs(butlers, home, tmp_path):
         address = lines[-1].removeprefix("ready: ")
         assert httpx2.get(address.replace("/mcp", "/health")).json() == {"status": "ready", "butler": name}
     assert running.returncode == 0
+    examined = {check["name"]: check["state"] for check in json.loads(butlers("doctor", folder, "--json").stdout)}
+    assert "fail" not in examined.values(), examined
+
+
+@pytest.mark.parametrize("name", ["general", "health", "memory"])
+async def test_an_example_starts_and_serves_its_tools(home, cluster, tmp_path, name):
+    folder = shutil.copytree(ROOT / "examples" / name, tmp_path / name)
+    text = (folder / "butler.toml").read_text()
+    # A database of its own, on the server of this run.
+    (folder / "butler.toml").write_text(text.replace(f'name = "{name}"', f'name = "t{uuid.uuid4().hex[:12]}"', 1))
+    with run_until_ready(home, folder, "--port", "0") as (_, lines):
+        async with Client(lines[-1].removeprefix("ready: ")) as client:
+            offered = {tool.name for tool in await client.list_tools()}
+            fact = {"subject": "user", "predicate": "tea", "content": "green tea"}
+            stored = (await client.call_tool("memory_store_fact", fact)).structured_content
+            found = (await client.call_tool("memory_get", {"memory_type": "fact", "memory_id": stored["id"]})).data
+    assert len(offered) == 19 if name != "memory" else len(offered) > 19
+    assert found is not None
 
 
 def test_init_says_in_json_what_it_wrote(butlers, tmp_path):

@@ -21,12 +21,10 @@ from .shell import Shell
 
 
 @pytest.fixture(scope="module")
-def shell(home, cluster, tmp_path_factory, worker):
+def shell(shell, cluster, tmp_path_factory, worker):
     """The program, on a database that is there already."""
-    started = Shell(home)
-    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
-    yield started
-    started.close()
+    assert shell("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
+    return shell
 
 
 class Remember:

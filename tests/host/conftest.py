@@ -24,6 +24,8 @@ from butlers import app, embedded
 from butlers.config import Environment
 from butlers.host import http, keys, logs
 from butlers.host.server import Server, http_app
+from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI
+from host.hosted import Hosted, opened
 from probe import MODULES
 
 TESTS = Path(__file__).parent.parent
@@ -60,6 +62,19 @@ def running(environment: Environment) -> Running:
         config = app.configuration(place, modules)
         async with app.opened(config, env, modules) as butler, app.serving(butler) as server:
             yield server
+
+    return run
+
+
+Hosting = Callable[..., AbstractAsyncContextManager[Hosted]]
+
+
+@pytest.fixture
+def hosting(environment: Environment) -> Hosting:
+    """Runs a butler in this process and gives it whole, its sessions included."""
+
+    def run(place: Path, env: Environment = environment, **options) -> AbstractAsyncContextManager[Hosted]:
+        return opened(place, env, **options)
 
     return run
 

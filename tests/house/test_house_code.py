@@ -109,7 +109,7 @@ def skipped(tree: ast.Module) -> list[str]:
 
 # One place: the Claude CLI comes from npm and has programs for some platforms only. Where it can't be had, its own
 # tests say so; what they show about our part of the work is shown with small programs as well.
-MAY_SKIP = {"tests/host/test_host_claude.py": ["skip"]}
+MAY_SKIP = {"tests/claude.py": ["skip"]}
 
 
 def test_no_test_is_skipped_or_expected_to_fail():

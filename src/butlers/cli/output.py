@@ -40,8 +40,8 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
             typer.echo(spelled(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip()), err=True)
             raise typer.Exit(1) from None
         except asyncio.CancelledError:
-            # SIGTERM before the butler served: it ended as it was told to.
-            raise typer.Exit(0) from None
+            # SIGTERM: a butler ended as it was told to; of anything else there is no answer.
+            raise typer.Exit(0 if function.__name__ == "run" else 143) from None
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except typer.Exit:

@@ -36,6 +36,8 @@ async def trigger(
     from butlers import app
     from butlers.config import environment
 
+    # What the session had started would outlive it.
+    app.end_on_sigterm()
     async with (
         app.opened(app.configuration(folder), environment()) as butler,
         app.serving(butler, over_http=False, by_the_clock=False),
@@ -90,6 +92,8 @@ async def connect(
     if client != CLAUDE_CODE:
         raise InvalidInput("the client is not named", hint=f"Say `{CLAUDE_CODE}`, or --print for any other.")
     place = (project or Path()).resolve()
+    if not place.is_dir():
+        raise InvalidInput(f"there is no folder {place}", hint="Name the folder of a project.")
     changes = (
         connecting.removed(config, place)
         if remove
@@ -102,6 +106,8 @@ def _make(changes: "Sequence[Change]", *, yes: bool, as_json: bool) -> None:
     """Show what will be written, ask where somebody can answer, and write it."""
     if not as_json:
         typer.echo("\n".join(change.shown() for change in changes) or "Nothing is to be changed.")
+        if not changes:
+            return
     if changes and not yes and not as_json and sys.stdin.isatty():
         typer.confirm("Write this?", abort=True)
     for change in changes:

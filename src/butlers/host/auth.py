@@ -96,14 +96,17 @@ def _is_number(value: object) -> TypeGuard[float]:
 def token_of(caller: Caller) -> AccessToken:
     """What stands for a caller that this process knows."""
     return _token(
-        caller.tenant, caller.actor, sorted(caller.roles), elevated=caller.elevated, session_id=caller.session_id
+        caller.tenant,
+        caller.actor,
+        sorted(caller.roles),
+        elevated=caller.elevated,
+        session_id=caller.session_id,
+        home_tenant=caller.home_tenant,
     )
 
 
-def _token(
-    tenant: str, actor: str, roles: list[str], *, elevated: bool, session_id: str | None = None
-) -> AccessToken:
-    who = {"tenant": tenant, "actor": actor, "roles": list(roles), "elevated": elevated, "session_id": session_id}
+def _token(tenant: str, actor: str, roles: list[str], *, elevated: bool, **more: str | None) -> AccessToken:
+    who = {"tenant": tenant, "actor": actor, "roles": list(roles), "elevated": elevated, **more}
     # The credential itself goes no further than this.
     return AccessToken(token="-", client_id=actor, scopes=[], claims={_CLAIM: who})  # noqa: S106
 
@@ -131,5 +134,6 @@ def from_token(token: AccessToken, *, butler: str, request_id: str) -> Caller:
         roles=frozenset(who["roles"]),
         elevated=who["elevated"],
         request_id=request_id,
-        session_id=who["session_id"],
+        session_id=who.get("session_id"),
+        home_tenant=who.get("home_tenant"),
     )

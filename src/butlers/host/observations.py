@@ -25,7 +25,8 @@ def observed(prompt: str, tools: Mapping[str, int], injected: str, *, answer: st
 
 def without(text: str, injected: str) -> str:
     """The text without what memory put into the session: it is known already, and would be learned again as new."""
-    for known in _recalled(injected):
+    # The longest first: a shorter one may be a part of it, and would leave the rest.
+    for known in sorted(_recalled(injected), key=len, reverse=True):
         text = text.replace(known, "[recalled]")
     return "\n".join(line for line in text.splitlines() if line.strip(" -*\t") != "[recalled]")
 

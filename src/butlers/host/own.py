@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from fastmcp.exceptions import ToolError
+
 from butlers.caller import Caller
+from butlers.errors import Unavailable
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -25,10 +28,12 @@ class OwnTools:
         return name in self._names
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What the tool answers; raises what the door makes of a failure."""
+        """What the tool answers; raises `Unavailable` with the line the door makes of a failure."""
         token = acting_for.set(caller)
         try:
             answer = await self._mcp.call_tool(name, dict(arguments))
+        except ToolError as error:
+            raise Unavailable(str(error)) from None
         finally:
             acting_for.reset(token)
         said = answer.structured_content

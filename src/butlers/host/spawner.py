@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from butlers.caller import Caller
 from butlers.config import SessionsConfig
 from butlers.contract import Answered
 from butlers.db import Database
-from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut, Unavailable
+from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut
 from butlers.host import sessions
 from butlers.host.observations import observed
 from butlers.host.runtimes.runtime import Outcome, Runtime, Task
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("butlers.sessions")
 MANUAL = "CLAUDE.md"
+LONGEST_WAIT = 20.0
 _CONTEXT, _EPISODE = "memory_context", "memory_store_episode"
 
 
@@ -39,6 +40,14 @@ class Course:
     tools: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A session's place among those that were asked for."""
+
+    waits: bool
+    turn: "asyncio.Future[Any]"
+
+
 class Sessions:
     """The spawner of one butler."""
 
@@ -50,16 +59,18 @@ class Sessions:
         *,
         folder: Path | None = None,
         config: SessionsConfig | None = None,
+        patience: float = LONGEST_WAIT,
     ) -> None:
         self._runtime = runtime
         self._database = database
         self._seconds = seconds
         self._folder = folder
+        self.patience = min(patience, LONGEST_WAIT)
         self._config = config = config or SessionsConfig()
         self.own: OwnTools | None = None
         self.desk: Desk | None = None
         self._turns = asyncio.Semaphore(config.most_at_once)
-        self._waiting = 0
+        self._asked_for = 0
         self._instance = uuid4()
         self._counting = asyncio.Lock()
         self._under_way = 0
@@ -107,39 +118,43 @@ class Sessions:
         """Run one session to its end, after those that were asked for before it."""
         session = NewSession(session_id or uuid4(), trigger_source, prompt, self._runtime.name, internal)
         course = Course(session, caller)
-        async with self._alive(course), self._turn(course):
-            return await self._ran(course)
+        # The place is taken before anything is awaited: several may ask in the same moment.
+        with self._placed() as place:
+            async with self._alive(course):
+                return await self._ran(course, place)
 
     async def get(self, caller: Caller, session_id: UUID) -> dict[str, Any]:
         """The record of one session."""
         return await sessions.get(self._database, caller, session_id)
 
-    @contextlib.asynccontextmanager
-    async def _turn(self, course: Course) -> AsyncIterator[None]:
-        """Wait until there is room for one more session."""
-        must_wait = self._turns.locked()
-        if must_wait and self._waiting >= self._config.most_waiting:
+    @contextlib.contextmanager
+    def _placed(self) -> Iterator[Place]:
+        """A place in the order the sessions are asked for, where there is one."""
+        waiting = max(0, self._asked_for - self._config.most_at_once)
+        waits = self._asked_for >= self._config.most_at_once
+        if waits and waiting >= self._config.most_waiting:
             raise Overloaded(
-                f"{self._waiting} sessions wait already", hint="Retry later, or raise butler.sessions.most_waiting."
+                f"{waiting} sessions wait already", hint="Retry later, or raise butler.sessions.most_waiting."
             )
-        await self._begin(course, waiting=must_wait)
-        self._waiting += must_wait
+        self._asked_for += 1
+        turn = asyncio.ensure_future(self._turns.acquire())
         try:
-            await self._turns.acquire()
-        except asyncio.CancelledError:
-            await asyncio.shield(self._end(course, "cancelled", error="it was cancelled"))
-            raise
+            yield Place(waits, turn)
         finally:
-            self._waiting -= must_wait
-        try:
-            if must_wait and course.recorded:
-                await self._noted(sessions.start(self._database, course.caller, course.session.id))
-            yield
-        finally:
-            self._turns.release()
+            self._asked_for -= 1
+            if not turn.cancel() and not turn.cancelled():
+                self._turns.release()
 
-    async def _ran(self, course: Course) -> Answered:
+    async def _wait(self, course: Course, place: Place) -> None:
+        """Write down that the session was asked for, and return when there is room for it."""
+        await self._begin(course, waiting=place.waits)
+        await place.turn
+        if place.waits and course.recorded:
+            await self._noted(sessions.start(self._database, course.caller, course.session.id))
+
+    async def _ran(self, course: Course, place: Place) -> Answered:
         try:
+            await self._wait(course, place)
             outcome = await self._answered(course)
         except asyncio.CancelledError:
             await asyncio.shield(self._end(course, "cancelled", error="it was cancelled"))
@@ -225,11 +240,11 @@ class Sessions:
     @contextlib.asynccontextmanager
     async def _alive(self, course: Course) -> AsyncIterator[None]:
         """Hold, while sessions are under way, the lock that shows that the process they belong to lives."""
-        async with self._counting:
-            self._under_way += 1
-            if self._lock is None:
-                await self._recording(course, self._take_lock())
+        self._under_way += 1
         try:
+            async with self._counting:
+                if self._lock is None:
+                    await self._recording(course, self._take_lock())
             yield
         finally:
             await asyncio.shield(self._left())
@@ -257,7 +272,7 @@ class Sessions:
         """Whether it was written; only what the system does for itself depends on that."""
         try:
             await writing
-        except Unavailable as fault:
+        except Fault as fault:
             if course.session.internal:
                 raise
             _missed("the session goes on without a record", course, fault)

@@ -12,8 +12,6 @@ from butlers.contract import tool
 from butlers.errors import Forbidden, InvalidInput
 from butlers.host.spawner import Sessions
 
-_WAIT_SECONDS = 20.0
-
 
 class Triggered(TypedDict, total=False):
     """A session: how it stands, and what it answered once it has."""
@@ -43,7 +41,7 @@ async def trigger(
         sessions.spawn(caller, prompt, trigger_source=f"tool:{caller.actor}", session_id=started)
     )
     sessions.background(running)
-    await asyncio.wait({running}, timeout=_WAIT_SECONDS)
+    await asyncio.wait({running}, timeout=sessions.patience)
     if not running.done():
         return {"session_id": str(started), "status": "running"}
     answered = running.result()

@@ -40,7 +40,8 @@ async def memory_store_episode(
     episode = NewEpisode(
         content=content,
         butler=butler,
-        session_id=parsed_session(session_id or caller.session_id),
+        # Models make ids up: of a session that is known the id is its own, whatever it says.
+        session_id=parsed_session(caller.session_id or session_id),
         importance=_ORDINARY if importance is None else importance,
         metadata=dict(caller.details),
     )

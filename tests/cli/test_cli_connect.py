@@ -1,0 +1,192 @@
+"""`butlers connect`: into a project of Claude Code, and out of it again."""
+
+import json
+import os
+import pty
+import shlex
+import subprocess
+import sys
+
+import pytest
+from fastmcp import Client
+
+from .conftest import written
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project with a server, a permission and hooks of its own, written as somebody wrote them."""
+    made = tmp_path / "some project"
+    (made / ".claude").mkdir(parents=True)
+    servers = {"mcpServers": {"others": {"command": "other", "args": ["ä"]}}, "comment": "stays"}
+    kept = {"matcher": "startup", "hooks": [{"type": "command", "command": "echo hello"}]}
+    settings = {"hooks": {"SessionStart": [kept], "Stop": [kept]}, "permissions": {"allow": ["Bash(ls:*)"]}}
+    (made / ".mcp.json").write_text(json.dumps(servers, indent=4, ensure_ascii=False))
+    (made / ".claude" / "settings.json").write_text(json.dumps(settings))
+    return made
+
+
+@pytest.fixture
+def connect(shell, place):
+    """Runs `butlers connect` for the butler, to a good end."""
+
+    def run(project, *words):
+        result = shell("connect", place, "claude-code", "--project", project, *words)
+        assert (result.returncode, result.stderr) == (0, "")
+        return result.stdout
+
+    return run
+
+
+def files(project):
+    return {str(path.relative_to(project)): path.read_text() for path in project.rglob("*") if path.is_file()}
+
+
+def commands(project, name="settings.json"):
+    """The commands of every hook, by their event."""
+    hooks = json.loads((project / ".claude" / name).read_text())["hooks"]
+    return {
+        event: [hook["command"] for group in groups for hook in group["hooks"]] for event, groups in hooks.items()
+    }
+
+
+def test_the_butler_comes_to_what_is_there_already(connect, project, place):
+    connect(project)
+    servers = json.loads((project / ".mcp.json").read_text())
+    assert servers["comment"] == "stays"
+    assert servers["mcpServers"]["others"] == {"command": "other", "args": ["ä"]}
+    assert servers["mcpServers"][place.name]["args"][-3:] == ["run", str(place), "--stdio"]
+    hooked = commands(project)
+    assert hooked["Stop"] == ["echo hello"]
+    assert hooked["SessionStart"][0] == "echo hello"
+    assert [shlex.split(hooked[event][-1])[-3:] for event in ("SessionStart", "SessionEnd")] == [
+        ["hook", "session-start", str(place)],
+        ["hook", "session-end", str(place)],
+    ]
+    assert json.loads((project / ".claude" / "settings.json").read_text())["permissions"] == {"allow": ["Bash(ls:*)"]}
+
+
+def test_what_it_will_write_is_shown(connect, project):
+    before = files(project)
+    said = connect(project)
+    for name, text in files(project).items():
+        more = [line for line in text.splitlines() if line not in before[name].splitlines()]
+        assert all(f"+{line}\n" in said for line in more)
+        assert f"wrote {project / name}\n" in said
+
+
+def test_a_second_time_changes_nothing(connect, project):
+    connect(project)
+    before = files(project)
+    assert connect(project) == "Nothing is to be changed.\n"
+    assert files(project) == before
+
+
+def test_removing_leaves_what_was_there_before_in_its_order(connect, project):
+    before = {name: json.loads(text) for name, text in files(project).items()}
+    connect(project)
+    connect(project, "--remove")
+    after = {name: json.loads(text) for name, text in files(project).items()}
+    assert json.dumps(after) == json.dumps(before)
+    left = files(project)
+    assert connect(project, "--remove") == "Nothing is to be changed.\n"
+    assert files(project) == left
+
+
+def test_removing_from_a_project_that_had_nothing_leaves_no_file(connect, tmp_path):
+    made = tmp_path / "new project"
+    made.mkdir()
+    connect(made)
+    assert set(files(made)) == {".mcp.json", ".claude/settings.json"}
+    assert f"removed {made / '.mcp.json'}" in connect(made, "--remove")
+    assert files(made) == {}
+
+
+def test_another_butler_stays_when_one_is_taken_out(shell, connect, project, tmp_path):
+    other = written(tmp_path, "other_butler")
+    assert shell("connect", other, "claude-code", "--project", project).returncode == 0
+    before = files(project)
+    connect(project)
+    connect(project, "--remove")
+    assert {name: json.loads(text) for name, text in files(project).items()} == {
+        name: json.loads(text) for name, text in before.items()
+    }
+
+
+def test_hooks_for_oneself_are_not_in_the_shared_file_and_never_in_both(connect, project):
+    shared = (project / ".claude" / "settings.json").read_text()
+    connect(project)
+    connect(project, "--local")
+    assert json.loads((project / ".claude" / "settings.json").read_text()) == json.loads(shared)
+    assert set(commands(project, "settings.local.json")) == {"SessionStart", "SessionEnd"}
+    connect(project, "--remove")
+    assert "settings.local.json" not in " ".join(files(project))
+
+
+@pytest.mark.parametrize("broken", [b"{", b"[]", b'{"hooks": 7}', b"\xff\xfe"])
+def test_a_file_that_can_not_be_understood_is_left_alone_and_so_is_the_other(shell, place, project, broken):
+    (project / ".claude" / "settings.json").write_bytes(broken)
+    servers = (project / ".mcp.json").read_bytes()
+    refused = shell("connect", place, "claude-code", "--project", project)
+    assert refused.returncode == 1
+    assert "settings.json" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert (project / ".claude" / "settings.json").read_bytes() == broken
+    assert (project / ".mcp.json").read_bytes() == servers
+
+
+def test_a_project_that_is_not_there_is_not_made(shell, place, tmp_path):
+    refused = shell("connect", place, "claude-code", "--project", tmp_path / "no such")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "there is no folder" in refused.stderr
+    assert not (tmp_path / "no such").exists()
+
+
+def test_a_client_has_to_be_named(shell, place):
+    for words in ((), ("vim",)):
+        refused = shell("connect", place, *words)
+        assert refused.returncode == 1
+        assert "--print" in refused.stderr
+
+
+def test_whoever_can_answer_is_asked_and_may_say_no(home, place, project):
+    before = files(project)
+    ours, theirs = pty.openpty()
+    program = [sys.executable, "-m", "butlers.cli", "connect", str(place), "claude-code", "--project", str(project)]
+    os.write(ours, b"n\n")
+    done = subprocess.run(
+        program,
+        stdin=theirs,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "BUTLERS_HOME": str(home)},
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 1
+    assert "Write this?" in done.stdout + done.stderr
+    assert files(project) == before
+
+
+async def test_what_is_printed_for_other_clients_connects_one(shell, place, project, home):
+    before = files(project)
+    told = json.loads(shell("connect", place, "--print").stdout)
+    (server,) = told["mcpServers"].values()
+    server["env"] = {**os.environ, "BUTLERS_HOME": str(home)}
+    async with Client(told) as client:
+        names = {tool.name for tool in await client.list_tools()}
+    assert "memory_recall" in names
+    assert files(project) == before
+
+
+def test_a_butler_that_runs_is_named_by_its_address_and_asks_for_a_key_by_a_variable(shell, tmp_path):
+    open_to_all, with_keys = written(tmp_path, "one"), written(tmp_path, "two", '[butler.auth]\nmode = "keys"\n')
+    for place in (open_to_all, with_keys):
+        text = (place / "butler.toml").read_text()
+        (place / "butler.toml").write_text(text.replace("port = 0", "port = 8155"))
+    address = {"type": "http", "url": "http://127.0.0.1:8155/mcp"}
+    assert json.loads(shell("connect", open_to_all, "--print", "--http").stdout) == {"mcpServers": {"one": address}}
+    assert json.loads(shell("connect", with_keys, "--print", "--http").stdout) == {
+        "mcpServers": {"two": {**address, "headers": {"Authorization": "Bearer ${BUTLERS_KEY}"}}}
+    }

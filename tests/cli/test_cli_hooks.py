@@ -1,0 +1,265 @@
+"""`butlers hook …`, as Claude Code runs it around a session: quick, quiet, and never in the way."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+import models
+from butlers import app
+from claude import INSTALLING_SECONDS
+from models import writes
+
+from .conftest import written
+
+FACT = "Darjeeling, the first flush"
+
+
+@pytest.fixture
+def butler(tmp_path, worker, tenant):
+    """A butler of the shared database whose people are nobody else's."""
+    return written(tmp_path, f"cli_{worker}", f'[butler.auth]\ntenant = "{tenant}"\n')
+
+
+@pytest.fixture
+def knowing(butler, environment):
+    """That butler, once it knows something; its episodes are read the same way."""
+
+    async def call(tool, **arguments):
+        async with app.opened(app.configuration(butler), environment) as opened, app.serving(opened):
+            return await opened.spawner.own.call(opened.caller(), tool, arguments)
+
+    return call
+
+
+@pytest.fixture
+def episodes(butler, environment):
+    async def read():
+        async with (
+            app.opened(app.configuration(butler), environment) as opened,
+            opened.database.transaction(opened.caller()) as tx,
+        ):
+            return [dict(row) for row in await tx.fetch("select * from episodes order by created_at")]
+
+    return read
+
+
+def knows(knowing):
+    return knowing("memory_store_fact", subject="user", predicate="favourite_tea", content=FACT)
+
+
+def told(**more):
+    return json.dumps({"session_id": str(uuid4()), "cwd": "/work/tea", "hook_event_name": "SessionStart", **more})
+
+
+def in_time(hook):
+    """What a hook did; one that a busy machine gave too little time, which it says, is run again."""
+    for _ in range(5):
+        began = time.monotonic()
+        done = hook()
+        assert time.monotonic() - began < 20
+        if "TimeoutError" not in done.stderr:
+            break
+    return done
+
+
+def transcript(path, *entries):
+    lines = [json.dumps({"type": kind, "message": {"role": kind, "content": content}}) for kind, content in entries]
+    path.write_text("\n".join([*lines, "half a li"]))
+    return path
+
+
+async def test_a_session_starts_with_what_its_butler_knows(butlers, butler, knowing):
+    await knows(knowing)
+    done = in_time(lambda: butlers("hook", "session-start", butler, told=told()))
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)["hookSpecificOutput"]
+    assert said["hookEventName"] == "SessionStart"
+    assert said["additionalContext"].startswith("# Memory Context\n")
+    assert f"- [user] [favourite_tea]: {FACT}" in said["additionalContext"]
+
+
+async def test_a_butler_that_knows_nothing_says_nothing(butlers, butler):
+    done = butlers("hook", "session-start", butler, told=told())
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+TALK = (
+    ("user", f"<system-reminder># Memory Context\n- [user] [favourite_tea]: {FACT} (confidence: 1.00)\n</x>"),
+    ("user", "Which tea do I drink?"),
+    ("assistant", [{"type": "tool_use", "name": "Bash", "input": {}}, {"type": "text", "text": "Let me see."}]),
+    ("user", [{"type": "tool_result", "content": "a private file"}]),
+    ("assistant", [{"type": "text", "text": f"You drink {FACT}. I wrote it on the list."}]),
+)
+
+
+async def test_a_session_that_ended_is_an_episode_once(butlers, butler, episodes, tmp_path):
+    event = told(transcript_path=str(transcript(tmp_path / "talk.jsonl", *TALK)), reason="prompt_input_exit")
+    for _ in range(2):
+        done = in_time(lambda: butlers("hook", "session-end", butler, told=event))
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    (episode,) = await episodes()
+    assert episode["content"].splitlines() == [
+        "Asked: Which tea do I drink?",
+        "Done: called Bash.",
+        "Came out: You drink [recalled]. I wrote it on the list.",
+    ]
+    assert str(episode["session_id"]) == json.loads(event)["session_id"]
+    assert episode["metadata"] == {"outcome": "prompt_input_exit", "trigger_source": "claude-code"}
+
+
+@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+@pytest.mark.parametrize("garbage", ["", "nonsense", "[]", "null", '{"session_id": "x'])
+def test_whatever_stands_on_stdin_the_session_goes_on(shell, butler, hook, garbage):
+    done = shell("hook", hook, butler, told=garbage)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == (
+        "butlers: the session goes on without its memory: a hook is told of its session as a JSON object on stdin\n"
+    )
+
+
+@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+def test_a_butler_that_is_not_there_is_one_line(shell, hook, tmp_path):
+    talk = transcript(tmp_path / "talk.jsonl", *TALK)
+    done = shell("hook", hook, tmp_path / "nobody", told=told(transcript_path=str(talk)))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
+    assert "there is no butler.toml" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["/no/such/file", "", "/"])
+def test_a_session_in_which_nothing_was_said_leaves_nothing(shell, butler, path):
+    done = shell("hook", "session-end", butler, told=told(transcript_path=path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+def test_a_database_that_is_gone_is_one_line(shell, butler, hook, tmp_path):
+    with (butler / "butler.toml").open("a") as file:
+        file.write('[butler.database]\nurl = "postgresql://me:hunter2@127.0.0.1:1/none"\n')
+    talk = transcript(tmp_path / "talk.jsonl", *TALK)
+    done = shell("hook", hook, butler, told=told(transcript_path=str(talk)))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
+    assert "the session goes on without its memory" in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+def test_without_memory_a_hook_does_nothing(shell, butler, hook, tmp_path):
+    text = (butler / "butler.toml").read_text()
+    (butler / "butler.toml").write_text(text.replace("enabled = true", "enabled = false"))
+    talk = transcript(tmp_path / "talk.jsonl", *TALK)
+    done = shell("hook", hook, butler, told=told(transcript_path=str(talk)))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# A butler that runs
+
+
+def at_port(butler, port):
+    text = (butler / "butler.toml").read_text()
+    (butler / "butler.toml").write_text(text.replace("port = 0", f"port = {port}"))
+
+
+def answering(butler, result):
+    """A stand-in for a butler of that name that runs."""
+
+    def reply(asked):
+        if asked.path == "/health":
+            return models.as_json({"status": "ready", "butler": butler.name})
+        return models.as_json({"jsonrpc": "2.0", "id": 1, "result": result})
+
+    return reply
+
+
+async def test_a_butler_that_runs_is_asked_instead_of_its_database(shell, butler):
+    block = "# Memory Context\n- [user] [tea]: from the one that runs\n"
+    async with models.anything(answering(butler, {"structuredContent": {"result": block}})) as running:
+        at_port(butler, running.port)
+        done = await asyncio.to_thread(shell, "hook", "session-start", butler, told=told())
+    assert "from the one that runs" in json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
+    assert [each.path for each in running.asked] == ["/health", "/mcp"]
+    arguments = running.asked[1].body["params"]["arguments"]
+    assert arguments == {"trigger_prompt": "Work in the project tea", "butler": butler.name}
+
+
+async def test_a_butler_that_refuses_is_one_line(shell, butler):
+    refusal = {"isError": True, "content": [{"type": "text", "text": "overloaded: too much at once."}]}
+    async with models.anything(answering(butler, refusal)) as running:
+        at_port(butler, running.port)
+        done = await asyncio.to_thread(shell, "hook", "session-start", butler, told=told())
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
+    assert "overloaded: too much at once" in done.stderr
+
+
+@pytest.mark.parametrize("there", ["says nothing", "is another", "speaks of something else"])
+async def test_whoever_else_listens_there_is_passed_over(shell, butler, knowing, there):
+    await knows(knowing)
+    replies = {
+        "says nothing": models.Reply(seconds=60),
+        "is another": models.as_json({"status": "ready", "butler": "another"}),
+        "speaks of something else": models.Reply(b"<html>"),
+    }
+    async with models.anything([replies[there]]) as running:
+        at_port(butler, running.port)
+        hook = partial(shell, "hook", "session-start", butler, told=told())
+        done = await asyncio.to_thread(in_time, hook)
+    assert done.returncode == 0
+    assert FACT in done.stdout
+    assert {each.path for each in running.asked} == {"/health"}
+
+
+def test_a_port_nobody_listens_on_is_no_hindrance(shell, butler):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        at_port(butler, taken.getsockname()[1])
+        done = shell("hook", "session-start", butler, told=told())
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# Around the real CLI
+
+
+@pytest.mark.timeout(INSTALLING_SECONDS)
+async def test_a_session_of_claude_code_in_a_connected_project_knows_and_is_remembered(
+    cli, standing, butlers, butler, knowing, episodes, home, tmp_path
+):
+    await knows(knowing)
+    project = tmp_path / "tea house"
+    project.mkdir()
+    assert butlers("connect", butler, "claude-code", "--project", project).returncode == 0
+    async with standing([writes("You drink Darjeeling.")]) as model:
+        environment = {
+            **os.environ,
+            "BUTLERS_HOME": str(home),
+            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        }
+        session = partial(
+            subprocess.run,
+            [cli, "-p", "Which tea do I drink?"],
+            cwd=project,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for _ in range(3):
+            done = await asyncio.to_thread(session)
+            assert (done.returncode, done.stdout) == (0, "You drink Darjeeling.\n"), done.stderr
+            asked = json.dumps(model.asked[-1].body, ensure_ascii=False)
+            kept = await episodes()
+            # A busy machine may give the hooks too little time, and then the session goes on without them.
+            if kept and FACT in asked:
+                break
+    assert f"- [user] [favourite_tea]: {FACT}" in asked
+    assert "Asked: Which tea do I drink?" in kept[-1]["content"]
+    assert "Came out: You drink Darjeeling." in kept[-1]["content"]
+    assert kept[-1]["metadata"]["trigger_source"] == "claude-code"
