@@ -126,7 +126,7 @@ def test_whoever_does_not_say_yes_merges_nothing(known, two, answer):
     assert len(known("list")) == 2
 
 
-def test_people_see_names_and_ids_and_no_name_steers_the_terminal(known):
+def test_row_36_people_see_names_and_ids_and_no_name_steers_the_terminal(known):
     made = known("create", "Chloe\x1b[31m [bold]M[/bold] \u202e", "person", "--aliases", "Co\u2066co")["id"]
     other = known("create", "Ada", "person", as_json=False)
     assert other.startswith("Created the entity ")

@@ -115,7 +115,7 @@ def without_clocks(answer):
 HOSTILE = "plain \x1b[31mred\x1b[0m \x07\x9b2J \u202ebackwards\u2066 [bold]markup[/bold] {{x}} :smile: \u2028end 👩‍🚀"
 
 
-def test_content_is_shown_as_text_and_steers_no_terminal(remember):
+def test_row_36_content_is_shown_as_text_and_steers_no_terminal(remember):
     stored = remember("store-fact", "the user", "sa\u202eys", HOSTILE)
     remember("store-fact", "the user", "sa\u202eys", "second " * 60 + HOSTILE)
     shown = "".join(
