@@ -4,10 +4,15 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from memory.thinking import Program as Thinking
+from memory.thinking import write_thinking_butler
+
+from .shell import Person, Shell
 
 Result = subprocess.CompletedProcess[str]
 Program = Callable[..., Result]
@@ -35,6 +40,22 @@ def butlers(home: Path, cluster: object) -> Program:
 def place(tmp_path: Path, worker: str) -> Path:
     """The folder of a butler whose database the tests of this worker share."""
     return written(tmp_path, f"cli_{worker}")
+
+
+@pytest.fixture(scope="module")
+def shell(home: Path, cluster: object, tmp_path_factory: pytest.TempPathFactory, worker: str) -> Iterator[Shell]:
+    """The program, on a database that is there already."""
+    started = Shell(home)
+    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def at(shell: Shell, tmp_path: Path, worker: str) -> tuple[Person, Thinking]:
+    """Somebody whose butler thinks by a program of ours, and the program's own view."""
+    folder, program = write_thinking_butler(tmp_path, f"cli_{worker}")
+    return Person(shell, folder), program
 
 
 @pytest.fixture

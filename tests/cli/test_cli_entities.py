@@ -13,17 +13,7 @@ import pytest
 from butlers.cli.entities import app as commands
 from butlers.modules.memory.tools import TOOLS
 
-from .conftest import written
 from .shell import Shell
-
-
-@pytest.fixture(scope="module")
-def shell(home, cluster, tmp_path_factory, worker):
-    """The program, on a database that is there already."""
-    started = Shell(home)
-    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
-    yield started
-    started.close()
 
 
 class Known:

@@ -20,15 +20,6 @@ from .conftest import written
 from .shell import Shell
 
 
-@pytest.fixture(scope="module")
-def shell(home, cluster, tmp_path_factory, worker):
-    """The program, on a database that is there already."""
-    started = Shell(home)
-    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
-    yield started
-    started.close()
-
-
 class Remember:
     """Runs `butlers memory COMMAND` on a tenant of its own; with `--json`, gives what was answered."""
 

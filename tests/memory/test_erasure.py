@@ -33,8 +33,8 @@ async def places(archive, *texts: str) -> dict[str, int]:
     found = {}
     for table in await tables(archive):
         (row,) = await archive.rows(
-            f"select count(*) as n from {table} t where t::text ilike any (select '%' || u || '%' from unnest($1::text[]) u)",
-            list(texts),
+            f"select count(*) as n from {table} t where t::text ilike any ($1::text[])",
+            [f"%{text}%" for text in texts],
         )
         if row["n"]:
             found[table] = row["n"]

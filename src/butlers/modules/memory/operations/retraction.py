@@ -10,6 +10,7 @@ import asyncpg
 from butlers.caller import Caller
 from butlers.db import WORK_SECONDS, Connection
 from butlers.errors import NotFound
+from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.once import Answer
 from butlers.modules.memory.runtime import Memory
@@ -100,24 +101,25 @@ async def undo(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:
     return {"restored": len(restored), "left_alone": left}
 
 
-class _LeftAlone(Exception):
-    """Nothing is there to be brought back."""
-
-
 async def _restored(tx: Connection, caller: Caller, taken: Changed, again: Sequence[UUID]) -> bool:
-    """Bring one memory back in place of what held instead of it; all of that or nothing."""
-    kind, replaced = taken.memory_type, list[UUID]()
+    """Whether a memory came back, in place of what held instead of it; all of that or nothing."""
     try:
         async with tx.transaction():
-            if kind is MemoryType.FACT:
-                replaced = await origins.supersede_again(tx, caller, again, taken.id)
-            if not await _HOME[kind].restore(tx, caller, taken.id):
-                raise _LeftAlone
-    except (asyncpg.UniqueViolationError, _LeftAlone):
+            replaced = await _put_back(tx, caller, taken, again)
+    except (asyncpg.UniqueViolationError, MemoryNotFound):
         return False
     told = (Event("fact_superseded", MemoryType.FACT, each, _BY) for each in replaced)
-    await events.append(tx, caller, *told, Event(f"{kind}_restored", kind, taken.id, _BY))
+    await events.append(tx, caller, *told, Event(f"{taken.memory_type}_restored", taken.memory_type, taken.id, _BY))
     return True
+
+
+async def _put_back(tx: Connection, caller: Caller, taken: Changed, again: Sequence[UUID]) -> list[UUID]:
+    """What a memory replaced by coming back."""
+    is_fact = taken.memory_type is MemoryType.FACT
+    replaced = await origins.supersede_again(tx, caller, again, taken.id) if is_fact else []
+    if not await _HOME[taken.memory_type].restore(tx, caller, taken.id):
+        raise MemoryNotFound(taken.memory_type, taken.id)
+    return replaced
 
 
 async def _harvest(tx: Connection, caller: Caller, origin: Origin) -> Harvest:

@@ -69,7 +69,7 @@ async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None
 
 
 async def lock_keys_of(tx: Connection, caller: Caller, fact_ids: Sequence[UUID]) -> None:
-    """The same for the keys of these facts: like a store, whoever writes them comes before or after, never between."""
+    """The same for the keys of these facts: whoever writes them comes before or after, never between."""
     rows = _sql.keys_of(tx, tenant_id=caller.tenant, ids=list(fact_ids))
     keys = [fact_key(row["scope"], row["subject"], row["predicate"], row["entity_id"]) async for row in rows]
     await lock_keys(tx, caller, keys)
