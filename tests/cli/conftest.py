@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI
+from memory.thinking import Program as Thinking
+from memory.thinking import write_thinking_butler
 
-from .shell import Shell
+from .shell import Person, Shell
 
 Result = subprocess.CompletedProcess[str]
 Program = Callable[..., Result]
@@ -36,18 +38,26 @@ def butlers(home: Path, cluster: object) -> Program:
     return run
 
 
+@pytest.fixture
+def place(tmp_path: Path, worker: str) -> Path:
+    """The folder of a butler whose database the tests of this worker share."""
+    return written(tmp_path, f"cli_{worker}")
+
+
 @pytest.fixture(scope="module")
-def shell(home: Path) -> Iterator[Shell]:
-    """The program, kept running."""
+def shell(home: Path, cluster: object, tmp_path_factory: pytest.TempPathFactory, worker: str) -> Iterator[Shell]:
+    """The program, on a database that is there already."""
     started = Shell(home)
+    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
     yield started
     started.close()
 
 
 @pytest.fixture
-def place(tmp_path: Path, worker: str) -> Path:
-    """The folder of a butler whose database the tests of this worker share."""
-    return written(tmp_path, f"cli_{worker}")
+def at(shell: Shell, tmp_path: Path, worker: str) -> tuple[Person, Thinking]:
+    """Somebody whose butler thinks by a program of ours, and the program's own view."""
+    folder, program = write_thinking_butler(tmp_path, f"cli_{worker}")
+    return Person(shell, folder), program
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 
 class Shell:
@@ -31,6 +33,27 @@ class Shell:
 
     def close(self) -> None:
         self._process.communicate(timeout=30)
+
+
+class Person:
+    """Somebody who runs `butlers memory COMMAND` on a tenant of their own."""
+
+    def __init__(self, shell: Shell, folder: Path) -> None:
+        self.shell, self.folder, self.tenant = shell, folder, f"t{uuid4().hex[:12]}"
+
+    def run(self, name: str, *words: object) -> subprocess.CompletedProcess[str]:
+        """The command as it ended."""
+        return self.shell("memory", *name.split(), self.folder, *words, "--tenant", self.tenant)
+
+    def text(self, name: str, *words: object) -> str:
+        """What it shows people."""
+        done = self.run(name, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def __call__(self, name: str, *words: object) -> Any:
+        """What it tells programs."""
+        return json.loads(self.text(name, *words, "--json"))
 
 
 def _serve() -> None:

@@ -4,49 +4,10 @@ import json
 import re
 from uuid import uuid4
 
-import pytest
-
 from memory.thinking import write_thinking_butler
 
 from .conftest import written
-from .shell import Shell
-
-
-@pytest.fixture(scope="module")
-def shell(home, cluster, tmp_path_factory, worker):
-    """The program, on a database that is there already."""
-    started = Shell(home)
-    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
-    yield started
-    started.close()
-
-
-class Person:
-    """Somebody who runs `butlers memory COMMAND` on a tenant of their own."""
-
-    def __init__(self, shell, folder):
-        self.shell, self.folder, self.tenant = shell, folder, f"t{uuid4().hex[:12]}"
-
-    def run(self, name, *words):
-        """The command as it ended."""
-        return self.shell("memory", name, self.folder, *words, "--tenant", self.tenant)
-
-    def text(self, name, *words):
-        """What it shows people."""
-        done = self.run(name, *words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def __call__(self, name, *words):
-        """What it tells programs."""
-        return json.loads(self.text(name, *words, "--json"))
-
-
-@pytest.fixture
-def at(shell, tmp_path, worker):
-    """Somebody whose butler thinks by a program of ours, and the program's own view."""
-    folder, program = write_thinking_butler(tmp_path, f"cli_{worker}")
-    return Person(shell, folder), program
+from .shell import Person
 
 
 def test_a_run_shows_what_was_learned_and_from_what(at):

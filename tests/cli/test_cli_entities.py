@@ -13,17 +13,7 @@ import pytest
 from butlers.cli.entities import app as commands
 from butlers.modules.memory.tools import TOOLS
 
-from .conftest import written
 from .shell import Shell
-
-
-@pytest.fixture(scope="module")
-def shell(home, cluster, tmp_path_factory, worker):
-    """The program, on a database that is there already."""
-    started = Shell(home)
-    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
-    yield started
-    started.close()
 
 
 class Known:
@@ -126,7 +116,7 @@ def test_whoever_does_not_say_yes_merges_nothing(known, two, answer):
     assert len(known("list")) == 2
 
 
-def test_people_see_names_and_ids_and_no_name_steers_the_terminal(known):
+def test_row_36_people_see_names_and_ids_and_no_name_steers_the_terminal(known):
     made = known("create", "Chloe\x1b[31m [bold]M[/bold] \u202e", "person", "--aliases", "Co\u2066co")["id"]
     other = known("create", "Ada", "person", as_json=False)
     assert other.startswith("Created the entity ")

@@ -20,13 +20,6 @@ from .conftest import written
 from .shell import Shell
 
 
-@pytest.fixture(scope="module")
-def shell(shell, cluster, tmp_path_factory, worker):
-    """The program, on a database that is there already."""
-    assert shell("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
-    return shell
-
-
 class Remember:
     """Runs `butlers memory COMMAND` on a tenant of its own; with `--json`, gives what was answered."""
 
@@ -113,7 +106,7 @@ def without_clocks(answer):
 HOSTILE = "plain \x1b[31mred\x1b[0m \x07\x9b2J \u202ebackwards\u2066 [bold]markup[/bold] {{x}} :smile: \u2028end 👩‍🚀"
 
 
-def test_content_is_shown_as_text_and_steers_no_terminal(remember):
+def test_row_36_content_is_shown_as_text_and_steers_no_terminal(remember):
     stored = remember("store-fact", "the user", "sa\u202eys", HOSTILE)
     remember("store-fact", "the user", "sa\u202eys", "second " * 60 + HOSTILE)
     shown = "".join(

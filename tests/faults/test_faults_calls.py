@@ -69,7 +69,7 @@ async def test_row_06_a_connection_ended_in_mid_call_is_unavailable_and_the_next
     assert (await served.call("probe_write", text="whole")).structured_content == {"rows": before + 1}
 
 
-async def test_rows_09_and_10_a_full_pool_is_overloaded_and_a_slow_query_a_timeout(served, before):
+async def test_row_09_a_full_pool_is_overloaded_and_a_slow_query_a_timeout(served, before):
     late = await served.call("probe_fail", how="slow query")
     assert late.content[0].text.startswith("timeout: the database took too long.")
     holding = asyncio.create_task(served.call("probe_write", text="first", seconds=3.5))
@@ -80,9 +80,7 @@ async def test_rows_09_and_10_a_full_pool_is_overloaded_and_a_slow_query_a_timeo
     assert (await served.call("probe_write", text="third")).structured_content == {"rows": before + 2}
 
 
-async def test_rows_07_and_08_a_server_that_crashes_is_told_of_and_its_return_needs_no_restart(
-    own_home, tmp_path, processes
-):
+async def test_row_07_a_server_that_crashes_is_told_of_and_its_return_needs_no_restart(own_home, tmp_path, processes):
     name = new_name()
     process = processes.butler(write_folder(tmp_path, name=name), own_home, probe=True)
     address = process.ready()

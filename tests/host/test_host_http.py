@@ -15,7 +15,7 @@ PATHS = ("/mcp", "/health", "/metrics", "/")
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
-async def test_a_forged_host_is_misdirected_on_every_path(folder, listening):
+async def test_row_34_a_forged_host_is_misdirected_on_every_path(folder, listening):
     async with listening(folder()) as site:
         for path in PATHS:
             for host in (
@@ -28,7 +28,7 @@ async def test_a_forged_host_is_misdirected_on_every_path(folder, listening):
                 assert (await site.get(path, host=host)).status_code == 421, (path, host)
 
 
-async def test_a_page_of_another_origin_is_refused_on_every_path(folder, listening):
+async def test_row_34_a_page_of_another_origin_is_refused_on_every_path(folder, listening):
     async with listening(folder()) as site:
         port = int(site.url.rsplit(":", 1)[1])
         foreign = ["https://evil.example", "null", f"http://127.0.0.1:{port + 1}", f"https://127.0.0.1:{port}"]
@@ -67,7 +67,7 @@ async def alive(site):
     return (await site.call()).status_code == 200
 
 
-async def test_a_body_of_8_mib_is_too_large_announced_or_not(folder, listening):
+async def test_row_27_a_body_of_8_mib_is_too_large_announced_or_not(folder, listening):
     body = b'{"jsonrpc": "2.0", "padding": "' + b"x" * (8 << 20) + b'"}'
 
     async def in_pieces():
@@ -111,7 +111,7 @@ async def test_the_limit_of_a_body_can_be_set(folder, listening):
     ],
     ids=["lists", "objects", "an argument", "not UTF-8 inside", "not UTF-8", "nothing", "no JSON", "null"],
 )
-async def test_a_body_that_is_no_message_is_refused_and_the_butler_goes_on(folder, listening, body):
+async def test_row_27_a_body_that_is_no_message_is_refused_and_the_butler_goes_on(folder, listening, body):
     async with listening(folder()) as site:
         answer = await site.send("POST", "/mcp", headers=ACCEPT, content=body)
         assert 400 <= answer.status_code < 500

@@ -124,7 +124,7 @@ def bad_tokens():
     }
 
 
-async def test_every_token_that_is_not_wholly_right_is_refused(folder, listening):
+async def test_row_35_every_token_that_is_not_wholly_right_is_refused(folder, listening):
     async with listening(folder(BY_KEY)) as site:
         seen = {why: (await site.call(bad)).status_code for why, bad in bad_tokens().items()}
         seen["none at all"] = (await site.call()).status_code

@@ -467,7 +467,7 @@ ESCAPED = (
 )
 
 
-async def test_content_can_not_leave_its_tag(memory, caller, tools):
+async def test_row_36_content_can_not_leave_its_tag_in_the_prompt(memory, caller, tools):
     """Scenario: Episode content wrapped in XML tags for prompt injection prevention"""
     await tools.fact(ESCAPED, subject="a <b>", predicate="say\u202es")
     await tools.rule(ESCAPED)

@@ -291,7 +291,7 @@ async def test_a_row_of_no_tenant_is_refused_even_from_a_superuser(schema: async
         await schema.execute(FACT, "", "user")
 
 
-async def test_the_audit_trail_can_not_be_changed_by_application_owner_or_superuser(migrated: str) -> None:
+async def test_row_31_the_trail_can_not_be_changed_by_application_owner_or_superuser(migrated: str) -> None:
     async with connected(migrated, APP) as connection, tenant(connection, "a"):
         await connection.execute(EVENT, "a")
     for role, refusal in ((APP, "permission denied"), (OWNER, "append-only"), (None, "append-only")):

@@ -83,7 +83,7 @@ async def _tables(dsn: str) -> set[str]:
     return {row["tablename"] for row in rows}
 
 
-async def test_six_processes_migrate_at_once_and_one_of_them_does_it(empty: str) -> None:
+async def test_row_20_six_processes_migrate_at_once_and_one_of_them_does_it(empty: str) -> None:
     ended = await asyncio.gather(*(_python(MIGRATOR, empty, APP, OWNER) for _ in range(6)))
     assert [(code, err) for code, _, err in ended] == [(0, "")] * 6
     reports = [json.loads(out) for _, out, _ in ended]
@@ -118,7 +118,7 @@ async def test_a_role_without_rights_is_told_to_migrate(migrated: str) -> None:
             await migrate.pending(connection, BRANCHES)
 
 
-async def test_a_migration_that_fails_half_way_leaves_nothing_behind(blank: str, tmp_path: Path) -> None:
+async def test_row_21_a_migration_that_fails_half_way_leaves_nothing_behind(blank: str, tmp_path: Path) -> None:
     extra = _branch(
         tmp_path,
         ext_001='op.execute("create table half (id int)")',
@@ -136,7 +136,7 @@ async def test_a_migration_that_fails_half_way_leaves_nothing_behind(blank: str,
         ('op.execute("select length(1)")', "No function matches the given name"),
     ],
 )
-async def test_a_failure_names_its_revision_and_keeps_the_servers_hint(
+async def test_row_21_a_failure_names_its_revision_and_keeps_the_servers_hint(
     blank: str, tmp_path: Path, body: str, said: str
 ) -> None:
     with pytest.raises(MigrationFault, match="migration ext_001 failed") as failed:

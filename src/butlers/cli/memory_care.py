@@ -35,6 +35,8 @@ async def retract_from(
     from butlers.cli import memory_views
     from butlers.modules.memory.tools.retraction import memory_retract_from as tool
 
+    if undo and dry_run:
+        raise InvalidInput("--undo can't be tried without doing it", hint="Leave --dry-run out.")
     said = {"session_id": session, "episode_id": episode, "undo": undo, "also_elsewhere": also_elsewhere}
     words = accepted(tool, {name: value for name, value in said.items() if value is not None})
     async with opened(folder, tenant) as reached:

@@ -233,7 +233,8 @@ async def _finished(
     memory: Memory, spawner: Spawner, caller: Caller, batch: Batch, record: RunRecord
 ) -> list[dict[str, Any]]:
     """What was learned from a batch. However it ends, the record says so and the lease is gone."""
-    worker = replace(caller, request_id=str(batch.run_id))
+    # Whoever asked for it did not say what comes of it: what is learned is no session's own.
+    worker = replace(caller, request_id=str(batch.run_id), session_id=None)
     try:
         async with batches.kept(memory, worker, batch) as lost:
             return await _learned(memory, spawner, worker, batch, record, lost)

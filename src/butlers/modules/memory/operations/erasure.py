@@ -43,6 +43,7 @@ async def entity(running: Memory, caller: Caller, entity_id: UUID) -> Answer:
         if not gone:
             raise EntityNotFound(entity_id)
         await erasure.traces(tx, caller, MemoryType.FACT, facts)
+        await erasure.answers(tx, caller, [each.id for each in gone])
         await events.append(
             tx,
             caller,

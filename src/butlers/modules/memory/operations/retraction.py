@@ -10,11 +10,13 @@ import asyncpg
 from butlers.caller import Caller
 from butlers.db import WORK_SECONDS, Connection
 from butlers.errors import NotFound
+from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.once import Answer
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import episodes, events, facts, origins, rules
 from butlers.modules.memory.store.events import Event
+from butlers.modules.memory.store.origins import Changed
 
 _STATES = {
     MemoryType.FACT: "fact_forgotten",
@@ -23,6 +25,7 @@ _STATES = {
 }
 _HOME = {MemoryType.FACT: facts, MemoryType.RULE: rules, MemoryType.EPISODE: episodes}
 _BROUGHT_BACK = "fact_restored"
+_BY = {"by": "undo"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ async def retract(memory: Memory, caller: Caller, origin: Origin, *, also_elsewh
         kept = set() if also_elsewhere else set(harvest.said_elsewhere)
         counts: dict[str, int] = {}
         brought_back: Sequence[UUID] = ()
+        await facts.lock_keys_of(tx, caller, harvest.ids[MemoryType.FACT])
         for kind, found in harvest.ids.items():
             wanted = sorted(each for each in found if each not in kept)
             gone = await origins.take_out(tx, caller, kind, wanted)
@@ -89,25 +93,33 @@ async def undo(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:
         changes = await origins.retraction(tx, caller, retraction_id)
         if not changes:
             raise NotFound(f"no retraction {retraction_id}", hint="retract-from says its id when it has retracted.")
-        again = [each.id for each in changes if each.event_type == _BROUGHT_BACK]
-        replaced = await origins.supersede_again(tx, caller, again)
-        told = (Event("fact_superseded", MemoryType.FACT, each, {"by": "undo"}) for each in replaced)
-        await events.append(tx, caller, *told)
+        again = [each.id for each in changes if each.event_type == _BROUGHT_BACK and each.untouched]
         taken = [each for each in changes if each.event_type != _BROUGHT_BACK]
-        restored = [each for each in taken if await _restored(tx, caller, each.memory_type, each.id)]
+        await facts.lock_keys_of(tx, caller, [each.id for each in taken if each.memory_type is MemoryType.FACT])
+        restored = [each for each in taken if each.untouched and await _restored(tx, caller, each, again)]
         left = [str(each.id) for each in taken if each not in restored]
     return {"restored": len(restored), "left_alone": left}
 
 
-async def _restored(tx: Connection, caller: Caller, kind: MemoryType, memory_id: UUID) -> bool:
+async def _restored(tx: Connection, caller: Caller, taken: Changed, again: Sequence[UUID]) -> bool:
+    """Whether a memory came back, in place of what held instead of it; all of that or nothing."""
     try:
         async with tx.transaction():
-            back = await _HOME[kind].restore(tx, caller, memory_id)
-    except asyncpg.UniqueViolationError:
+            replaced = await _put_back(tx, caller, taken, again)
+    except (asyncpg.UniqueViolationError, MemoryNotFound):
         return False
-    if back:
-        await events.append(tx, caller, Event(f"{kind}_restored", kind, memory_id, {"by": "undo"}))
-    return bool(back)
+    told = (Event("fact_superseded", MemoryType.FACT, each, _BY) for each in replaced)
+    await events.append(tx, caller, *told, Event(f"{taken.memory_type}_restored", taken.memory_type, taken.id, _BY))
+    return True
+
+
+async def _put_back(tx: Connection, caller: Caller, taken: Changed, again: Sequence[UUID]) -> list[UUID]:
+    """What a memory replaced by coming back."""
+    is_fact = taken.memory_type is MemoryType.FACT
+    replaced = await origins.supersede_again(tx, caller, again, taken.id) if is_fact else []
+    if not await _HOME[taken.memory_type].restore(tx, caller, taken.id):
+        raise MemoryNotFound(taken.memory_type, taken.id)
+    return replaced
 
 
 async def _harvest(tx: Connection, caller: Caller, origin: Origin) -> Harvest:

@@ -26,6 +26,7 @@ TABLES: Mapping[str, Any] = {
     "sessions": _sql.some_sessions,
     "idempotency_keys": _sql.some_answers,
     "consolidation_runs": _sql.some_runs,
+    "job_runs": _sql.some_job_runs,
 }
 
 
@@ -46,6 +47,11 @@ async def memory(tx: Connection, caller: Caller, kind: MemoryType, memory_id: UU
 async def traces(tx: Connection, caller: Caller, kind: MemoryType, ids: Sequence[UUID]) -> None:
     """Delete the edges of memories that are no more, and kept answers that name them."""
     await _sql.erase_links(tx, tenant_id=caller.tenant, memory_type=kind.value, ids=list(ids))
+    await answers(tx, caller, ids)
+
+
+async def answers(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
+    """Delete kept answers that name what is no more."""
     await _sql.erase_answers(tx, tenant_id=caller.tenant, ids=[str(each) for each in ids])
 
 

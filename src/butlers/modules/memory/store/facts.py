@@ -68,6 +68,13 @@ async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None
     await _sql.lock_keys(tx, tenant_id=caller.tenant, keys=sorted(set(keys)))
 
 
+async def lock_keys_of(tx: Connection, caller: Caller, fact_ids: Sequence[UUID]) -> None:
+    """The same for the keys of these facts: whoever writes them comes before or after, never between."""
+    rows = _sql.keys_of(tx, tenant_id=caller.tenant, ids=list(fact_ids))
+    keys = [fact_key(row["scope"], row["subject"], row["predicate"], row["entity_id"]) async for row in rows]
+    await lock_keys(tx, caller, keys)
+
+
 async def targets(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> dict[UUID, Target]:
     """Those of these facts that are live and in scope."""
     rows = _sql.targets(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
@@ -183,10 +190,7 @@ async def forget(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
 
 async def restore(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
     """Bring back a fact that was retracted or let go; False when it is neither."""
-    row = await _sql.key_of(tx, tenant_id=caller.tenant, id=fact_id)
-    if row is not None:
-        # Like a store: whoever writes this key at the same time comes before or after, never in between.
-        await lock_key(tx, caller, fact_key(row["scope"], row["subject"], row["predicate"], row["entity_id"]))
+    await lock_keys_of(tx, caller, [fact_id])
     return await _sql.restore(tx, tenant_id=caller.tenant, id=fact_id) is not None
 
 

@@ -30,11 +30,12 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """One change a retraction made."""
+    """One change a retraction made, and whether nothing has happened to the memory since."""
 
     event_type: str
     memory_type: MemoryType
     id: UUID
+    untouched: bool
 
 
 async def episodes_of_session(tx: Connection, caller: Caller, session_id: UUID) -> list[UUID]:
@@ -75,10 +76,12 @@ async def bring_back(tx: Connection, caller: Caller, fact_ids: Sequence[UUID], g
 async def retraction(tx: Connection, caller: Caller, retraction_id: UUID) -> list[Changed]:
     """What a retraction changed."""
     rows = _sql.retraction(tx, tenant_id=caller.tenant, retraction=str(retraction_id))
-    return [Changed(row["event_type"], MemoryType(row["memory_type"]), row["id"]) async for row in rows]
+    return [
+        Changed(row["event_type"], MemoryType(row["memory_type"]), row["id"], row["untouched"]) async for row in rows
+    ]
 
 
-async def supersede_again(tx: Connection, caller: Caller, fact_ids: Sequence[UUID]) -> list[UUID]:
-    """Replace once more what a retraction had let hold again."""
-    rows = _sql.supersede_again(tx, tenant_id=caller.tenant, ids=list(fact_ids))
+async def supersede_again(tx: Connection, caller: Caller, fact_ids: Sequence[UUID], by: UUID) -> list[UUID]:
+    """Replace once more what a retraction had let hold again, where it has the key of the fact that comes back."""
+    rows = _sql.supersede_again(tx, tenant_id=caller.tenant, ids=list(fact_ids), by=by)
     return [row["id"] async for row in rows]

@@ -41,6 +41,8 @@ async def memory_retract_from(
 ) -> Retracted:
     """List everything that came from a session or an episode that can't be trusted, and take it back together."""
     if undo:
+        if session_id or episode_id:
+            raise InvalidInput("undo takes no origin", hint="Send undo alone.")
         return plain(await retraction.undo(memory, caller, parsed_id("undo", undo)))  # type: ignore[no-any-return]
     origin = Origin(parsed_session(session_id), parsed_id("episode_id", episode_id) if episode_id else None)
     if (origin.session_id is None) == (origin.episode_id is None):

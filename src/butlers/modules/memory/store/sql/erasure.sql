@@ -38,7 +38,7 @@ with recursive names as (
      where e.tenant_id = :tenant_id
 )
 delete from entities e using names where e.tenant_id = :tenant_id and e.id = names.id
-returning e.id, e.canonical_name, e.aliases;
+returning e.id, coalesce(e.metadata ->> 'former_name', e.canonical_name) as canonical_name, e.aliases;
 
 -- name: some_links(tenant_id, most)$
 -- Deletes some edges of a tenant.
@@ -120,6 +120,16 @@ with gone as (
 )
 select count(*) from gone;
 
+-- name: some_job_runs(tenant_id, most)$
+-- Deletes some records of jobs of a tenant: why one failed is told in words.
+with gone as (
+    delete from job_runs
+     where tenant_id = :tenant_id
+       and ctid = any (array(select ctid from job_runs where tenant_id = :tenant_id limit :most))
+    returning 1
+)
+select count(*) from gone;
+
 -- name: left_of_tenant(tenant_id)^
 -- What there is of a tenant, table by table.
 select (select count(*) from facts where tenant_id = :tenant_id) as facts,
@@ -130,22 +140,32 @@ select (select count(*) from facts where tenant_id = :tenant_id) as facts,
        (select count(*) from memory_links where tenant_id = :tenant_id) as memory_links,
        (select count(*) from sessions where tenant_id = :tenant_id) as sessions,
        (select count(*) from idempotency_keys where tenant_id = :tenant_id) as idempotency_keys,
-       (select count(*) from consolidation_runs where tenant_id = :tenant_id) as consolidation_runs;
+       (select count(*) from consolidation_runs where tenant_id = :tenant_id) as consolidation_runs,
+       (select count(*) from job_runs where tenant_id = :tenant_id) as job_runs;
 
 -- name: still_said(tenant_id, words, most)
--- Where a tenant's memories and records still have these words.
-select 'fact' as kind, id from facts where tenant_id = :tenant_id and strpos(lower(content), lower(:words)) > 0
-union all
-select 'fact' as kind, id from facts where tenant_id = :tenant_id and strpos(lower(subject), lower(:words)) > 0
-union all
-select 'rule', id from rules
- where tenant_id = :tenant_id and strpos(lower(content || ' ' || metadata::text), lower(:words)) > 0
-union all
-select 'episode', id from episodes where tenant_id = :tenant_id and strpos(lower(content), lower(:words)) > 0
-union all
-select 'session', id from sessions
- where tenant_id = :tenant_id and strpos(lower(prompt || ' ' || coalesce(answer, '')), lower(:words)) > 0
-union all
-select 'rule_application', id from rule_applications
- where tenant_id = :tenant_id and strpos(lower(context::text), lower(:words)) > 0
+-- Where a tenant's memories and records still have these words, those in which a failure may have quoted them included.
+select said.kind, said.id
+  from (
+      select 'fact' as kind, id, concat_ws(' ', subject, predicate, content, tags, metadata) as words
+        from facts
+       where tenant_id = :tenant_id
+      union all
+      select 'rule', id, concat_ws(' ', content, tags, metadata) from rules where tenant_id = :tenant_id
+      union all
+      select 'episode', id, concat_ws(' ', content, metadata, last_consolidation_error)
+        from episodes
+       where tenant_id = :tenant_id
+      union all
+      select 'entity', id, concat_ws(' ', canonical_name, aliases, metadata) from entities where tenant_id = :tenant_id
+      union all
+      select 'session', id, concat_ws(' ', prompt, answer, error) from sessions where tenant_id = :tenant_id
+      union all
+      select 'rule_application', id, context::text from rule_applications where tenant_id = :tenant_id
+      union all
+      select 'consolidation_run', id, concat_ws(' ', errors, error) from consolidation_runs where tenant_id = :tenant_id
+      union all
+      select 'job_run', id, concat_ws(' ', result, error) from job_runs where tenant_id = :tenant_id
+  ) said
+ where strpos(lower(said.words), lower(:words)) > 0
  limit :most;

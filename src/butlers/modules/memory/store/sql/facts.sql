@@ -126,12 +126,12 @@ update facts
    and validity in ('retracted', 'expired')
 returning id;
 
--- name: key_of(tenant_id, id)^
--- The key and state of a fact, whatever they are.
-select scope, subject, predicate, entity_id, validity
+-- name: keys_of(tenant_id, ids)
+-- The keys of facts, whatever their state.
+select scope, subject, predicate, entity_id
   from facts
  where tenant_id = :tenant_id
-   and id = :id;
+   and id = any (:ids);
 
 -- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, picked, most)
 -- The nearest live facts, by comparing all of them, and the ones with the right words.

@@ -20,22 +20,43 @@ select entity_type as memory_type, entity_id as id
    and event_type in ('fact_created', 'rule_created');
 
 -- name: derived_from(tenant_id, episode_ids)
--- The facts and rules that came of these episodes, and of how many others besides.
-select l.source_type as memory_type, l.source_id as id,
-       count(*) filter (where l.target_id <> all (:episode_ids::uuid[])) as elsewhere
-  from memory_links l
- where l.tenant_id = :tenant_id
-   and l.target_type = 'episode'
-   and l.relation = 'derived_from'
-   and (l.source_type, l.source_id) in (
-       select d.source_type, d.source_id
-         from memory_links d
-        where d.tenant_id = :tenant_id
-          and d.target_type = 'episode'
-          and d.relation = 'derived_from'
-          and d.target_id = any (:episode_ids)
-   )
- group by l.source_type, l.source_id;
+-- The facts and rules that came of these episodes, and how many others say or bear out the same, forgotten ones left out.
+with derived as (
+    select distinct source_type as memory_type, source_id as id
+      from memory_links
+     where tenant_id = :tenant_id
+       and target_type = 'episode'
+       and relation = 'derived_from'
+       and target_id = any (:episode_ids::uuid[])
+), said as (
+    select d.memory_type, d.id, l.target_id as episode_id
+      from derived d
+      join memory_links l on l.tenant_id = :tenant_id and l.source_type = d.memory_type and l.source_id = d.id
+     where l.target_type = 'episode'
+       and l.relation = 'derived_from'
+    union
+    select d.memory_type, d.id, l.source_id
+      from derived d
+      join memory_links l on l.tenant_id = :tenant_id and l.target_type = d.memory_type and l.target_id = d.id
+     where l.source_type = 'episode'
+       and l.relation = 'supports'
+)
+select s.memory_type, s.id,
+       count(*) filter (
+           where s.episode_id <> all (:episode_ids)
+             and coalesce((
+                 select e.event_type <> 'episode_forgotten'
+                   from memory_events e
+                  where e.tenant_id = :tenant_id
+                    and e.entity_type = 'episode'
+                    and e.entity_id = s.episode_id
+                    and e.event_type in ('episode_forgotten', 'episode_restored')
+                  order by e.occurred_at desc
+                  limit 1
+             ), true)
+       ) as elsewhere
+  from said s
+ group by s.memory_type, s.id;
 
 -- name: facts(tenant_id, ids)
 -- These facts, as a preview shows them.
@@ -125,18 +146,33 @@ update facts f
 returning f.id;
 
 -- name: retraction(tenant_id, retraction)
--- What a retraction changed, in its order.
-select event_type, entity_type as memory_type, entity_id as id
-  from memory_events
- where tenant_id = :tenant_id
-   and payload ->> 'retraction' = :retraction::text
- order by occurred_at, id;
+-- What a retraction changed, in its order, and whether it is still as it was left.
+select e.event_type, e.entity_type as memory_type, e.entity_id as id,
+       not exists (
+           select
+             from memory_events later
+            where later.tenant_id = :tenant_id
+              and later.entity_type = e.entity_type
+              and later.entity_id = e.entity_id
+              and later.occurred_at > e.occurred_at
+              and later.event_type ~ '_(forgotten|restored|superseded|expired|erased)$'
+       ) as untouched
+  from memory_events e
+ where e.tenant_id = :tenant_id
+   and e.payload ->> 'retraction' = :retraction::text
+ order by e.occurred_at, e.id;
 
--- name: supersede_again(tenant_id, ids)
--- What a retraction had let hold again is replaced once more.
-update facts
+-- name: supersede_again(tenant_id, ids, by)
+-- What a retraction had let hold again is replaced once more, by the fact that comes back under its key.
+update facts f
    set validity = 'superseded'
- where tenant_id = :tenant_id
-   and id = any (:ids)
-   and validity = 'active'
-returning id;
+  from facts by
+ where f.tenant_id = :tenant_id
+   and f.id = any (:ids)
+   and f.validity = 'active'
+   and by.tenant_id = :tenant_id
+   and by.id = :by
+   and by.scope = f.scope
+   and by.predicate = f.predicate
+   and ((f.entity_id is null and by.entity_id is null and by.subject = f.subject) or by.entity_id = f.entity_id)
+returning f.id;
