@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from database.stage import Processes, new_home
+from memory.conftest import archive, butler, caller, engine, loop, memory, place, stranger, tools
+
+__all__ = ["archive", "butler", "caller", "engine", "loop", "memory", "place", "stranger", "tools"]
 
 
 @pytest.fixture
