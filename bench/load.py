@@ -182,10 +182,11 @@ def report(measured: Measured, clients: int, name: str) -> Report:
     return Report(
         name=name,
         title="Load" if name == "load" else "Endurance",
-        about=f"{clients} clients of {TENANTS} tenants over HTTP, each with a key, each doing one thing after the other without "
-        f"a pause: {measured.calls:,} calls in {measured.seconds:.0f} s. Afterwards every acknowledged store is in the "
-        "database, the last one under each key is the live one, marks and reads add up, each row has its event, and "
-        f"`/metrics` counted what the clients did. Refused as `overloaded`: {overloaded}; any other error fails the bench.",
+        about=f"{clients} clients of {TENANTS} tenants over HTTP, each with a key, each doing one thing after the "
+        f"other without a pause: {measured.calls:,} calls in {measured.seconds:.0f} s. Afterwards every acknowledged "
+        "store is in the database, the last one under each key is the live one, marks and reads add up, each row has its "
+        f"event, and `/metrics` counted what the clients did. Refused as `overloaded`: {overloaded}; any other error "
+        "fails the bench.",
         measured={
             "seconds": measured.seconds,
             "calls": measured.calls,
@@ -212,8 +213,8 @@ def _latencies(measured: Measured) -> Table:
         rows.append([label, f"{len(taken):,}", *(f"{each:.0f}" for each in known), f"{known[0] / empty[0]:.1f}×"])
     return Table(
         "How long a call takes in the crowd",
-        "As the client sees it, waiting for its turn included; the clients share the machine with the butler. The ratio is against "
-        "a tool that does nothing, called in the same crowd.",
+        "As the client sees it, waiting for its turn included; the clients share the machine with the butler. The "
+        "ratio is against a tool that does nothing, called in the same crowd.",
         ["", "calls", "p50, ms", "p95, ms", "p99, ms", "p50 against nothing"],
         rows,
     )

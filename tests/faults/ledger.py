@@ -1,4 +1,4 @@
-"""The rules of memory as a plain book: what one tenant has, and what each call must come to. No database, no clock."""
+"""The rules of memory as a plain book: what one tenant has, and what each call must come to; no database."""
 
 from collections import Counter
 from dataclasses import dataclass, field

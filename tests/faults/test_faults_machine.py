@@ -149,7 +149,7 @@ class Everything(RuleBasedStateMachine):
     def brief(self, who):
         block = self.answer(who, "memory_context", trigger_prompt="what to drink", butler=self.house.butler)
         lines = [line for line in block.splitlines() if line.startswith("- ")]
-        seen = [each for each in self.ledgers[who].live("fact", "rule", "episode").values()]
+        seen = list(self.ledgers[who].live("fact", "rule", "episode").values())
         assert all(any(each.content in line for each in seen) for line in lines)
         assert bool(lines) or not self.ledgers[who].live("rule", "episode")
 
