@@ -184,9 +184,9 @@ def report(measured: Measured, clients: int, name: str) -> Report:
         title="Load" if name == "load" else "Endurance",
         about=f"{clients} clients of {TENANTS} tenants over HTTP, each with a key, each doing one thing after the "
         f"other without a pause: {measured.calls:,} calls in {measured.seconds:.0f} s. Afterwards every acknowledged "
-        "store is in the database, the last one under each key is the live one, marks and reads add up, each row has its "
-        f"event, and `/metrics` counted what the clients did. Refused as `overloaded`: {overloaded}; any other error "
-        "fails the bench.",
+        "store is in the database, the last one under each key is the live one, marks and reads add up, each row "
+        f"has its event, and `/metrics` counted what the clients did. Refused as `overloaded`: {overloaded}; any "
+        "other error fails the bench.",
         measured={
             "seconds": measured.seconds,
             "calls": measured.calls,

@@ -3,6 +3,7 @@
 import json
 import re
 import uuid
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ async def ids_of(tools: Tools, butler: str) -> dict[str, str]:
     }
 
 
-def takes_ids(schema: dict) -> list[str]:
+def takes_ids(schema: dict[str, Any]) -> list[str]:
     """The arguments of a tool that name something, as its schema tells."""
     found = []
     for name, about in schema["properties"].items():

@@ -1,6 +1,7 @@
 """Words that want to be more than words: SQL, patterns, and instructions for whoever reads them in a prompt."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ SQL = (
 )
 
 
-def texts(schema: dict) -> list[str]:
+def texts(schema: dict[str, Any]) -> list[str]:
     """The arguments of a tool that take any text."""
     choice = set(takes_ids(schema)) | {"tenant_id"}
     found = []
