@@ -23,6 +23,8 @@ BENCHES = (
     "load",
     "startup",
 )
+KEPT = (*BENCHES, "endurance")
+"""`load.py --calls 100000` takes longer than all others together: it is run by hand, and its last result shown."""
 
 
 def main(names: list[str]) -> int:
@@ -43,7 +45,7 @@ def rendered() -> str:
     parts = ["# What was measured", "", "Made by `make bench`; [README.md](README.md) says how to read it.", ""]
     parts += [BENCH.joinpath("improved.md").read_text(encoding="utf-8")]
     conditions: dict[str, list[str]] = {}
-    for name in BENCHES:
+    for name in KEPT:
         path = RESULTS / f"{name}.json"
         if not path.is_file():
             continue

@@ -127,8 +127,8 @@ class DatabaseConfig(Table):
         10,
         ge=1,
         le=200,
-        description="How many connections the butler holds at most. Raise it when calls wait for one and "
-        "the server has some to spare.",
+        description="How many connections the butler holds at most, a quarter of them out of any one tenant's reach. "
+        "Raise it when calls wait for one and the server has some to spare.",
     )
 
 

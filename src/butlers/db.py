@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import asyncpg
 from pgvector.asyncpg import register_vector
@@ -64,6 +66,7 @@ class Database:
         self._pool = pool
         self._dsn = dsn
         self._owner = owner
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
     async def transaction(
@@ -75,7 +78,11 @@ class Database:
         the disk, and a crash may lose it.
         """
         with faults():
-            async with self._connection() as connection, connection.transaction():
+            async with (
+                self._place(caller.tenant) as seconds_left,
+                self._connection(seconds_left) as connection,
+                connection.transaction(),
+            ):
                 await connection.execute(
                     _ENTER if durable else _ENTER_LIGHTLY,
                     caller.tenant,
@@ -130,12 +137,28 @@ class Database:
             self._pool.terminate()
 
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
+    async def _place(self, tenant: str) -> AsyncIterator[float]:
+        """One of the tenant's places, and the seconds that are left to wait for a connection."""
+        whole = self._pool.get_max_size()
+        # A quarter of the pool is beyond the reach of any single tenant: a flood leaves the others theirs.
+        share = self._shares.setdefault(tenant, asyncio.Semaphore(whole - whole // 4))
+        began = time.monotonic()
+        try:
+            await asyncio.wait_for(share.acquire(), ACQUIRE_SECONDS)
+        except TimeoutError:
+            raise _busy() from None
+        try:
+            yield max(0.0, began + ACQUIRE_SECONDS - time.monotonic())
+        finally:
+            share.release()
+
+    @contextlib.asynccontextmanager
+    async def _connection(self, seconds: float = ACQUIRE_SECONDS) -> AsyncIterator[Connection]:
         try:
             with _reaching():
-                connection = await self._pool.acquire(timeout=ACQUIRE_SECONDS)
+                connection = await self._pool.acquire(timeout=seconds)
         except TimeoutError:
-            raise Overloaded("every database connection is busy") from None
+            raise _busy() from None
         try:
             yield connection
         finally:
@@ -173,6 +196,10 @@ async def _nothing_to_reset(_: PlainConnection) -> None:
 async def _close(connection: PlainConnection) -> None:
     with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
         await connection.close(timeout=1)
+
+
+def _busy() -> Overloaded:
+    return Overloaded("every database connection is busy")
 
 
 _BUSY = Overloaded("another call holds what this one needs")

@@ -128,6 +128,31 @@ async def test_every_connection_of_the_pool_is_set_up_the_same(database, caller)
     assert {tuple(rest) for _, *rest in found} == {("force_custom_plan", "public, pg_catalog", "2s", "10s", "UTC")}
 
 
+async def test_a_tenant_that_wants_every_connection_leaves_a_quarter_to_the_others(butler):
+    database = await db.connect(butler.place.dsn, pool_size=4)
+    loud, quiet = butler.caller("loud"), butler.caller("quiet")
+    over, inside = asyncio.Event(), 0
+
+    async def hold() -> None:
+        nonlocal inside
+        async with database.transaction(loud):
+            inside += 1
+            await over.wait()
+
+    async def three_are_in() -> bool:
+        return inside == 3
+
+    holding = [asyncio.create_task(hold()) for _ in range(4)]
+    await eventually(three_are_in, "the loud tenant to have its share")
+    async with database.transaction(quiet) as tx:
+        assert await tx.fetchval("select 1") == 1
+    assert inside == 3
+    over.set()
+    await asyncio.gather(*holding)
+    assert inside == 4, "the one that waited had its turn"
+    await database.close()
+
+
 async def test_settings_hold_on_a_connection_that_is_used_again(single, caller):
     async with single.transaction(caller, seconds=1) as tx:
         await tx.execute("set local search_path = pg_temp")

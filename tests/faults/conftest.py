@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from database.stage import Processes, new_home
+from host.conftest import wire
+from memory.conftest import archive, butler, caller, engine, loop, memory, place, stranger, tools
+
+__all__ = ["archive", "butler", "caller", "engine", "loop", "memory", "place", "stranger", "tools", "wire"]
 
 
 @pytest.fixture
