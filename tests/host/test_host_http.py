@@ -1,6 +1,8 @@
 """What stands before the protocol: hosts, origins, sizes, health, ports."""
 
+import asyncio
 import json
+import socket
 
 import httpx2
 import pytest
@@ -199,3 +201,18 @@ def test_the_limiter_forgets_whom_it_has_not_seen_for_longest():
     with pytest.raises(Overloaded):
         limit.take("t0", 0)
     limit.take("t1", 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_an_answer_in_two_parts_does_not_wait_for_an_acknowledgement(host):
+    reached = asyncio.get_running_loop().create_future()
+    with http.listening(host, 0) as listener:
+        port = listener.getsockname()[1]
+        accept = lambda _, writer: reached.set_result(writer)  # noqa: E731
+        async with await asyncio.start_server(accept, sock=listener):
+            _, ours = await asyncio.open_connection(host, port)
+            theirs = await reached
+            option = theirs.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for writer in (ours, theirs):
+                writer.close()
+    assert option != 0
