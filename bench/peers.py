@@ -149,6 +149,8 @@ class Bench:
     graph: Path
     made: Path
     texts: Texts
+    asked: "np.ndarray[Any, Any]"
+    """The vectors of the questions."""
 
     def measured(self, peers: Sequence[Peer], size: int) -> list[Figures]:
         """Everything about a peer at one size, in a place of its own; two faces of one peer share it."""
@@ -158,17 +160,25 @@ class Bench:
             with _database(peers[0], place) as dsn:
                 command = self._command(peers[0], place, size, dsn)
                 filled = _filled(command, quietly(place))
-                return [{"fill_seconds": filled, **self._running(peer, command, place, dsn)} for peer in peers]
+                return [{"fill_seconds": filled, **self._running(peer, command, place, size, dsn)} for peer in peers]
         finally:
             shutil.rmtree(place, ignore_errors=True)
 
-    def _running(self, peer: Peer, command: Sequence[str], place: Path, dsn: str | None) -> Figures:
+    def _running(self, peer: Peer, command: Sequence[str], place: Path, size: int, dsn: str | None) -> Figures:
         python, driver, _, setting = command
         running = Driven([python, driver, "answer", setting], {**quietly(place), "PEER": peer.name})
         try:
-            return self._asked(peer, running, place, dsn)
+            return self._asked(peer, running, place, size, dsn)
         finally:
             running.close()
+
+    def _recall(self, found: Sequence[Sequence[str]], start: int, size: int) -> float:
+        """The share of the ten nearest, by comparing every vector, that was found."""
+        texts = json.loads((self.made / "texts.json").read_text(encoding="utf-8"))
+        vectors = np.load(self.made / "vectors.npy", mmap_mode="r")[:size]
+        nearest = np.argsort(-(self.asked[start : start + len(found)] @ vectors.T), axis=1)[:, :10]
+        wanted = [{texts[number] for number in row} for row in nearest]
+        return statistics.fmean(len(each & set(some)) / 10 for each, some in zip(wanted, found, strict=True))
 
     def _command(self, peer: Peer, place: Path, size: int, dsn: str | None) -> list[str]:
         setting = {
@@ -183,14 +193,18 @@ class Bench:
         driver = Path(__file__).parent / "peers" / peer.driver
         return [str(peer.python), str(driver), "fill", json.dumps(setting)]
 
-    def _asked(self, peer: Peer, running: Driven, place: Path, dsn: str | None) -> Figures:
+    def _asked(self, peer: Peer, running: Driven, place: Path, size: int, dsn: str | None) -> Figures:
         first, *asked = self.texts.asked
         figures: Figures = {"start_seconds": running.first(first), "disk_mib": _disk(place, dsn)}
         searched = running.ask("search", asked[:QUESTIONS])
         figures |= _percentiles("search", searched["taken"])
         figures["answers"] = statistics.fmean(len(found) for found in searched["found"])
-        if peer.driver == OURS:
-            figures |= _percentiles("meaning", running.ask("meaning", asked[QUESTIONS:])["taken"])
+        by_meaning = running.ask("meaning", asked[QUESTIONS:]) if peer.driver == OURS else None
+        if by_meaning is not None:
+            figures |= _percentiles("meaning", by_meaning["taken"])
+        if peer.embeds:
+            found, start = (by_meaning["found"], QUESTIONS) if by_meaning else (searched["found"], 0)
+            figures["recall_at_10"] = self._recall(found, start, size)
         figures |= _memory(searched["processes"], place if peer.postgres else None)
         stored = running.ask("store", self.texts.told)["taken"]
         figures["stores_a_second"] = len(stored) / sum(stored)
@@ -279,7 +293,9 @@ def measured(peers: Sequence[Peer], sizes: Sequence[int]) -> Found:
             present.append(peer)
     with tempfile.TemporaryDirectory(prefix="butlers-peers-") as folder:
         _progress("making texts and vectors")
-        bench = Bench(make(Path(folder), max(sizes)), Path(folder), Texts.new())
+        texts, model = Texts.new(), load(CACHE / "model")
+        asked = np.asarray([model.vectors([question])[0] for question in texts.asked[1:]], dtype=np.float32)
+        bench = Bench(make(Path(folder), max(sizes)), Path(folder), texts, asked)
         # All of them at one size before any at the next: whoever is compared is measured about the same time.
         for size in sizes:
             for _, faces in itertools.groupby(present, lambda peer: peer.driver):
@@ -375,7 +391,7 @@ def _finding(cells: Cells, peers: Sequence[Peer], sizes: Sequence[int]) -> Table
 
 def _taking(cells: Cells, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
     largest = sizes[-1]
-    figures = ("stores_a_second", "start_seconds", "memory_mib", "found_share")
+    figures = ("stores_a_second", "start_seconds", "memory_mib", "recall_at_10", "found_share")
     rows = []
     for peer in peers:
         some = [cells.cell(peer.name, figure, figure, largest) for figure in figures]
@@ -384,9 +400,18 @@ def _taking(cells: Cells, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
         "What it takes",
         f"With {largest:,} memories there, but for the disk. {STORES} texts stored one after another. "
         "Start: from the start of its process to the first answer, the PostgreSQL server up already for those that "
-        "have one. Memory: PSS of its processes and its database server. Found: of texts just stored, asked for with "
+        "have one. Memory: PSS of its processes and its database server. Nearest: the share of the ten nearest by "
+        "meaning among the answers, against comparing every vector. Found: of texts just stored, asked for with "
         "six of their ten words, the share among the answers. Disk: its database or its files, without the model.",
-        ["", "stores a second", "start, s", "memory, MiB", "found", *(f"disk at {size:,}, MiB" for size in sizes)],
+        [
+            "",
+            "stores a second",
+            "start, s",
+            "memory, MiB",
+            "nearest",
+            "found",
+            *(f"disk at {size:,}, MiB" for size in sizes),
+        ],
         rows,
     )
 

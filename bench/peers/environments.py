@@ -27,6 +27,7 @@ class Peer:
     npm: Sequence[str] = ()
     postgres: bool = False
     sqlite_extensions: bool = False
+    embeds: bool = True
 
     @property
     def version(self) -> str:
@@ -80,6 +81,7 @@ PEERS = (
         "a part of the text: it has no embeddings",
         "its file",
         npm=("@modelcontextprotocol/server-memory@2026.8.31",),
+        embeds=False,
     ),
     Peer(
         "mcp-memory-service",
