@@ -62,18 +62,20 @@ class Texts:
         return cls(told, [sentence(rng) for _ in range(2 * QUESTIONS + 1)], probes)
 
 
-def make(folder: Path, most: int) -> Path:
+def make(folder: Path, sizes: Sequence[int]) -> Path:
     """Texts and vectors to fill everybody with, as `world.fill` makes them; the model they all use."""
-    seeding, words, numbers = random.Random(5), random.Random(7), np.random.default_rng(7)
+    seeding, words = random.Random(5), random.Random(7)
     kept = CACHE / "model" / f"seeds-{SEEDS}.npy"
     if not kept.exists():
         model = load(CACHE / "model")
         np.save(kept, [model.vectors([sentence(seeding)])[0] for _ in range(SEEDS)])
     seeds = np.load(kept).astype(np.float32)
-    parts = [like(seeds, min(_CHUNK, most - start), numbers) for start in range(0, most, _CHUNK)]
     np.save(folder / "seeds.npy", seeds)
-    np.save(folder / "vectors.npy", np.concatenate(parts).astype(np.float32))
-    texts = [sentence(words) for _ in range(most)]
+    for size in sizes:
+        numbers = np.random.default_rng(7)
+        parts = [like(seeds, min(_CHUNK, size - start), numbers) for start in range(0, size, _CHUNK)]
+        np.save(folder / f"vectors-{size}.npy", np.concatenate(parts).astype(np.float32))
+    texts = [sentence(words) for _ in range(max(sizes))]
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     return minilm.graph(CACHE / "model")
 
@@ -175,7 +177,7 @@ class Bench:
     def _recall(self, found: Sequence[Sequence[str]], start: int, size: int) -> float:
         """The share of the ten nearest, by comparing every vector, that was found."""
         texts = json.loads((self.made / "texts.json").read_text(encoding="utf-8"))
-        vectors = np.load(self.made / "vectors.npy", mmap_mode="r")[:size]
+        vectors = np.load(self.made / f"vectors-{size}.npy", mmap_mode="r")
         nearest = np.argsort(-(self.asked[start : start + len(found)] @ vectors.T), axis=1)[:, :10]
         wanted = [{texts[number] for number in row} for row in nearest]
         return statistics.fmean(len(each & set(some)) / 10 for each, some in zip(wanted, found, strict=True))
@@ -295,7 +297,7 @@ def measured(peers: Sequence[Peer], sizes: Sequence[int]) -> Found:
         _progress("making texts and vectors")
         texts, model = Texts.new(), load(CACHE / "model")
         asked = np.asarray([model.vectors([question])[0] for question in texts.asked[1:]], dtype=np.float32)
-        bench = Bench(make(Path(folder), max(sizes)), Path(folder), texts, asked)
+        bench = Bench(make(Path(folder), sizes), Path(folder), texts, asked)
         # All of them at one size before any at the next: whoever is compared is measured about the same time.
         for size in sizes:
             for _, faces in itertools.groupby(present, lambda peer: peer.driver):

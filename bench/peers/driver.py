@@ -36,7 +36,7 @@ class Setting:
 
     def vectors(self) -> "np.ndarray[Any, Any]":
         """Vectors of these texts, made up between real ones."""
-        vectors: np.ndarray[Any, Any] = np.load(self.made / "vectors.npy", mmap_mode="r")[: self.size]
+        vectors: np.ndarray[Any, Any] = np.load(self.made / f"vectors-{self.size}.npy", mmap_mode="r")
         return vectors
 
 
