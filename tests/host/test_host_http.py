@@ -174,19 +174,6 @@ def test_a_port_that_is_taken_is_said_so():
             http.listening("127.0.0.1", port).__enter__()
 
 
-async def test_an_answer_leaves_at_once():
-    with http.listening("127.0.0.1", 0) as listener:
-        taken = asyncio.get_running_loop().create_future()
-        server = await asyncio.start_server(lambda _, writer: taken.set_result(writer), sock=listener)
-        async with server:
-            _, client = await asyncio.open_connection(*listener.getsockname())
-            writer = await taken
-            accepted = writer.get_extra_info("socket")
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            client.close()
-            writer.close()
-
-
 def test_a_bucket_fills_again_at_its_rate():
     limit = RateLimit(calls_per_second=2, burst=2)
     limit.take("acme", 0)
@@ -214,3 +201,18 @@ def test_the_limiter_forgets_whom_it_has_not_seen_for_longest():
     with pytest.raises(Overloaded):
         limit.take("t0", 0)
     limit.take("t1", 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_an_answer_in_two_parts_does_not_wait_for_an_acknowledgement(host):
+    reached = asyncio.get_running_loop().create_future()
+    with http.listening(host, 0) as listener:
+        port = listener.getsockname()[1]
+        accept = lambda _, writer: reached.set_result(writer)  # noqa: E731
+        async with await asyncio.start_server(accept, sock=listener):
+            _, ours = await asyncio.open_connection(host, port)
+            theirs = await reached
+            option = theirs.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for writer in (ours, theirs):
+                writer.close()
+    assert option != 0
