@@ -80,7 +80,7 @@ async def recorded(database, caller, work):
     return [dict(row) for row in rows]
 
 
-async def until(condition, seconds=10):
+async def until(condition, seconds=30):
     give_up = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < give_up, "it never happened"
