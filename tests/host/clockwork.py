@@ -103,7 +103,7 @@ async def watching(
         await scheduler.stop(stop)
 
 
-async def until(condition: Callable[[], Awaitable[object]], seconds: float = 15) -> None:
+async def until(condition: Callable[[], Awaitable[object]], seconds: float = 30) -> None:
     """Wait until it is true."""
     give_up = time.monotonic() + seconds
     while not await condition():
