@@ -34,7 +34,7 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
             logs.configure(env.log_level if _is_asked_for(function) else "warning", env.log_format)
             asyncio.run(_finished(function(*args, **kwargs)))
         except Fault as fault:
-            typer.echo(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip(), err=True)
+            typer.echo(_harmless(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip()), err=True)
             raise typer.Exit(1) from None
         except asyncio.CancelledError:
             # SIGTERM before the butler served: it ended as it was told to.
@@ -61,6 +61,13 @@ async def _finished(work: Awaitable[None]) -> None:
     await work
 
 
+def _harmless(said: str) -> str:
+    """The same, with what steers a terminal spelled out: a fault may quote what it was given."""
+    from butlers.cli.memory_views import visible
+
+    return visible(said).plain
+
+
 def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title: str = "") -> None:
     """A table of these rows, or a JSON list."""
     plain = [_plain(row) for row in rows]
@@ -69,13 +76,14 @@ def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title
         return
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
+
+    from butlers.cli.memory_views import visible
 
     table = Table(title=title or None, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column == "id")
     for row in plain:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+        table.add_row(*(visible(_cell(row.get(column))) for column in columns))
     Console().print(table)
 
 
