@@ -220,6 +220,7 @@ _FAULTS: dict[str, Fault] = {
     "3D000": Unavailable("the butler's database is not there", hint="Start the butler again: it makes its database."),
 }
 _GONE = ("08", "57P")
+_NO_ROOM = "Check free disk space."
 
 
 @contextlib.contextmanager
@@ -265,7 +266,9 @@ def _stated(error: BaseException) -> Fault | None:
         return None
     if state.startswith(_GONE):
         return Unavailable("the database ended the connection")
-    template = _FAULTS.get(state)
+    # A quota or a limit of the server's is a full disk to whoever wants to write; only the hint tells.
+    full = getattr(error, "hint", None) == _NO_ROOM
+    template = _FAULTS.get("53100" if full else state)
     return template and type(template)(template.message, hint=template.advice)
 
 

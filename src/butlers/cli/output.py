@@ -72,13 +72,14 @@ def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title
         return
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
+
+    from butlers.cli.memory_views import visible
 
     table = Table(title=title or None, title_justify="left", header_style="bold")
     for column in columns:
         table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column == "id")
     for row in plain:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+        table.add_row(*(visible(_cell(row.get(column))) for column in columns))
     Console().print(table)
 
 

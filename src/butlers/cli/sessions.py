@@ -34,6 +34,7 @@ async def trigger(
     Example: `butlers trigger . "What do you know about Ada?"`
     """
     from butlers import app
+    from butlers.cli import memory_views
     from butlers.config import environment
 
     # What the session had started would outlive it.
@@ -44,7 +45,7 @@ async def trigger(
     ):
         answered = await butler.spawner.spawn(butler.caller(tenant), prompt, trigger_source="cli")
     if not as_json:
-        typer.echo(answered.text.rstrip())
+        memory_views.show(answered.text.rstrip(), memory_views.plain, as_json=False)
         return
     usage = answered.usage and {
         "input_tokens": answered.usage.input_tokens,

@@ -1,0 +1,285 @@
+"""`butlers backup` and `restore`: everything in one file, and back into an empty place."""
+# ruff: noqa: S608 — the tables are those the database names
+
+import asyncio
+import json
+import stat
+import subprocess
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from butlers import app, embedded, migrate
+from butlers import backup as backups
+from butlers.errors import Unavailable
+from butlers.host.migrations import CORE
+from butlers.modules.memory.migrations import MEMORY
+from database.stage import connected
+
+from .conftest import written
+from .reached import lived, reached
+
+
+@pytest.fixture(scope="module")
+async def full(tmp_path_factory, environment):
+    """A butler that has lived, in two tenants; and who lived there."""
+    place = tmp_path_factory.mktemp("full") / "butler"
+    async with reached(place, f"t{uuid4().hex[:12]}", environment) as at:
+        people = [await lived(at), await lived(at)]
+        yield place, at, people
+
+
+@pytest.fixture
+def backup(shell, full, tmp_path):
+    """A backup of it."""
+    file = tmp_path / "full.backup"
+    done = shell("backup", full[0], file, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"file": str(file), "bytes": file.stat().st_size}
+    return file
+
+
+def dsn(shell, place) -> str:
+    return shell("dsn", place, "--admin").stdout.strip()
+
+
+async def rows(address: str) -> dict[str, list[str]]:
+    """Every row of every table, as text with all its columns."""
+    async with connected(address) as connection:
+        tables = await connection.fetch("select tablename from pg_tables where schemaname = 'public' order by 1")
+        return {
+            table["tablename"]: [
+                row[0] for row in await connection.fetch(f"select t::text from {table['tablename']} t order by 1")
+            ]
+            for table in tables
+        }
+
+
+def without_backups(found: dict[str, list[str]]) -> dict[str, list[str]]:
+    """A backup is noted after it was made, so it is not in itself."""
+    return {**found, "job_runs": [row for row in found["job_runs"] if ",backup," not in row]}
+
+
+async def schema(address: str) -> list[tuple[str, ...]]:
+    """Policies, indexes, constraints, triggers and functions, in the words of the server; roles left out."""
+    asked = """
+        select 'policy', tablename, policyname, cmd || coalesce(qual, '') || coalesce(with_check, '') from pg_policies
+        union all
+        select 'index', tablename, indexname, indexdef from pg_indexes where schemaname = 'public'
+        union all
+        select 'constraint', conrelid::regclass::text, conname, contype::text
+          from pg_constraint where connamespace = 'public'::regnamespace
+        union all
+        select 'trigger', tgrelid::regclass::text, tgname, concat(tgenabled, pg_get_triggerdef(oid))
+          from pg_trigger where not tgisinternal
+        union all
+        select 'table', relname, reloptions::text, concat(relrowsecurity, relforcerowsecurity)
+          from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r'
+        union all
+        select 'function', p.oid::regprocedure::text, md5(prosrc), prosecdef::text
+          from pg_proc p
+         where pronamespace = 'public'::regnamespace
+           and not exists (select from pg_depend where objid = p.oid and deptype = 'e')
+    """
+    async with connected(address) as connection:
+        return sorted(tuple(str(value) for value in row) for row in await connection.fetch(asked))
+
+
+async def test_every_row_of_every_table_comes_back_as_it_was(shell, full, backup, new):
+    before = await rows(dsn(shell, full[0]))
+    assert sum(bool(found) for found in before.values()) >= 8
+    restored = shell("restore", new, backup, "--json")
+    assert (restored.returncode, restored.stderr) == (0, "")
+    assert {each["branch"]: each["to"] for each in json.loads(restored.stdout)}["memory"] == MEMORY.head
+    after = await rows(dsn(shell, new))
+    assert without_backups(after) == without_backups(before)
+    assert await schema(dsn(shell, new)) == await schema(dsn(shell, full[0]))
+
+
+async def test_a_restored_butler_finds_and_stores_and_keeps_its_tenants_apart(shell, full, backup, new):
+    who, other = full[2]
+    assert shell("restore", new, backup).returncode == 0
+
+    def memory(tenant, *words):
+        done = shell("memory", *words, "--tenant", tenant, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    for mode in ("semantic", "keyword"):
+        found = memory(who.tenant, "search", new, "what does she eat: no meat", "--mode", mode, "--scope", "*")
+        assert "eats no meat" in [each["content"] for each in found], mode
+    stored = memory(who.tenant, "store-fact", new, "Ada", "shoe_size", "thirty-nine")
+    assert "id" in stored
+    assert shell("memory", "get", new, "fact", stored["id"], "--tenant", other.tenant).returncode == 1
+    assert {each["name"]: each["state"] for each in json.loads(shell("doctor", new, "--json").stdout)}[
+        "row-level security"
+    ] == "ok"
+    async with connected(shell("dsn", new).stdout.strip()) as application:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="tenant context is not set"):
+            await application.fetch("select * from facts")
+        async with application.transaction():
+            await application.execute("select set_config('app.tenant_id', $1, true)", who.tenant)
+            seen = await application.fetch("select distinct tenant_id from facts")
+            assert [row["tenant_id"] for row in seen] == [who.tenant]
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
+            await application.execute("delete from memory_events")
+
+
+async def test_the_trail_of_a_restored_butler_is_still_append_only(shell, backup, new):
+    assert shell("restore", new, backup).returncode == 0
+    async with connected(dsn(shell, new)) as superuser:
+        for change in ("delete from memory_events", "truncate memory_events"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError, match="append-only"):
+                await superuser.execute(change)
+
+
+async def test_a_place_that_has_tables_is_refused_and_stays_as_it_is(shell, full, backup):
+    before = await rows(dsn(shell, full[0]))
+    done = shell("restore", full[0], backup)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "butlers: the butler's database is not empty. Restore under another name (butler.name), or into another"
+        " database or BUTLERS_HOME.\n"
+    )
+    assert await rows(dsn(shell, full[0])) == before
+
+
+async def tables(place, environment) -> int:
+    """How many tables there are, looked at without making any."""
+    async with app.placed(app.configuration(place), environment) as found, found.as_owner() as owner:
+        return int(await owner.fetchval("select count(*) from pg_tables where schemaname = 'public'"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[: len(whole) * 9 // 10],
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:100],
+        lambda _: b"",
+        lambda whole: whole[: len(whole) // 2] + b"\xff" * 400 + whole[len(whole) // 2 + 400 :],
+        lambda _: b"not a backup at all\n" * 100,
+    ],
+    ids=["the end cut off", "half", "a hundred bytes", "empty", "damaged inside", "something else"],
+)
+async def test_a_damaged_backup_fails_and_leaves_the_place_empty(shell, backup, new, environment, damage):
+    whole = backup.read_bytes()
+    backup.write_bytes(damage(whole))
+    done = shell("restore", new, backup)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(("butlers: pg_restore failed: ", "butlers: psql failed: "))
+    assert line.endswith("The database is as it was before.")
+    assert "eats no meat" not in line
+    assert await tables(new, environment) == 0
+    backup.write_bytes(whole)
+    assert shell("restore", new, backup).returncode == 0, "once the file is whole it goes in"
+
+
+async def test_a_restore_that_is_killed_leaves_the_place_empty(shell, backup, new, environment):
+    """The transaction of a restore is not committed before its very end."""
+    source = app.configuration(new)
+    async with app.placed(source, environment) as place:
+        task = asyncio.create_task(backups.restore(source, environment, backup))
+        async with connected(place.admin_dsn) as watching:
+            while not await watching.fetchval(
+                "select count(*) from pg_stat_activity where datname = current_database()"
+                " and application_name = 'psql' and state = 'active'"
+            ):
+                assert not task.done(), "it was too quick to be killed"
+                await asyncio.sleep(0)
+            await watching.fetch(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where datname = current_database() and application_name = 'psql'"
+            )
+        with pytest.raises(Unavailable, match="psql failed"):
+            await task
+    assert await tables(new, environment) == 0
+
+
+def test_only_its_owner_can_read_a_backup_and_nothing_is_left_beside_it(shell, full, tmp_path):
+    file = tmp_path / "out" / "b.backup"
+    file.parent.mkdir()
+    for _ in range(2):
+        assert shell("backup", full[0], file).stdout == f"wrote {file}, {file.stat().st_size:,} bytes\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_without_a_name_a_backup_is_called_after_the_butler_and_the_moment(butlers, full, tmp_path):
+    assert butlers("backup", full[0], cwd=tmp_path).returncode == 0
+    name = app.configuration(full[0]).butler.name
+    (made,) = tmp_path.glob("*.backup")
+    assert made.name.startswith(f"{name}-20")
+
+
+@pytest.mark.parametrize("words", [("backup", "nowhere/x.backup"), ("restore", "nowhere.backup")])
+def test_a_folder_or_file_that_is_not_there_is_named(shell, full, tmp_path, words):
+    done = shell(words[0], full[0], tmp_path / words[1])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("butlers: there is no fo" if words[0] == "backup" else "butlers: there is no fi")
+
+
+def test_a_backup_that_can_not_be_made_leaves_the_last_one(butlers, full, backup, tmp_path):
+    before = backup.read_bytes()
+    done = butlers("backup", full[0], backup, BUTLERS_DATABASE_URL="postgresql://me:hunter2@127.0.0.1:1/none")
+    assert done.returncode == 1
+    assert "hunter2" not in done.stderr
+    assert backup.read_bytes() == before
+    assert list(tmp_path.glob(".butlers-backup-*")) == []
+
+
+async def test_the_doctor_says_when_the_last_backup_was_made_and_warns_of_an_old_one(shell, new, tmp_path):
+    def found():
+        checks = {each["name"]: each for each in json.loads(shell("doctor", new, "--json").stdout)}
+        return checks["backup"]["state"], checks["backup"]["found"], checks["backup"]["mend"]
+
+    assert found() == ("warn", "there is none yet", "`butlers backup DIR FILE` makes one.")
+    assert shell("backup", new, tmp_path / "b").returncode == 0
+    state, told, _ = found()
+    assert (state, told.startswith("the last one is of 20")) == ("ok", True)
+    async with connected(dsn(shell, new)) as connection:
+        moments = "started_at = now() - interval '31 days', finished_at = now() - interval '31 days'"
+        await connection.execute(f"update job_runs set {moments} where job = 'backup'")
+    assert found()[0] == "warn"
+
+
+async def test_a_backup_is_of_one_moment_while_the_butler_is_written_to(shell, full, tmp_path, new):
+    place, at, _ = full
+    who = at.somebody()
+    stopping = asyncio.Event()
+
+    async def write() -> int:
+        number = 0
+        while not stopping.is_set():
+            number += 1
+            await at.call(who, "memory_store_fact", "Ada", f"note_{number}", f"note {number}")
+        return number
+
+    writing = asyncio.create_task(write())
+    done = await asyncio.to_thread(shell, "backup", place, tmp_path / "b")
+    stopping.set()
+    written_in_all = await writing
+    assert done.returncode == 0, done.stderr
+    assert shell("restore", new, tmp_path / "b").returncode == 0
+    async with connected(dsn(shell, new)) as connection:
+        facts = await connection.fetchval("select count(*) from facts where tenant_id = $1", who.tenant)
+        events = await connection.fetchval("select count(*) from memory_events where tenant_id = $1", who.tenant)
+    assert facts == events <= written_in_all
+
+
+async def test_a_backup_of_an_older_version_is_brought_up_to_date(shell, new, tmp_path, environment):
+    old = written(tmp_path, f"t{uuid4().hex[:12]}")
+    assert shell("memory", "store-rule", old, "Be kind").returncode == 0
+    async with app.placed(app.configuration(old), environment) as place:
+        await migrate.downgrade(place.admin_dsn, MEMORY, "mem_010", branches=(CORE, MEMORY), owner=place.owner)
+        # Not by `butlers backup`, which brings the schema up to date first.
+        dump = [str(embedded.program("pg_dump")), "--format=custom", "--no-owner", "--no-privileges"]
+        file = tmp_path / "b"
+        subprocess.run([*dump, f"--file={file}", f"--dbname={place.admin_dsn}"], check=True)
+    restored = shell("restore", new, file, "--json")
+    assert restored.returncode == 0, restored.stderr
+    assert {"branch": "memory", "from": "mem_010", "to": MEMORY.head} in json.loads(restored.stdout)
+    (found,) = json.loads(shell("memory", "search", new, "kind", "--json").stdout)
+    assert found["content"] == "Be kind"
