@@ -144,7 +144,8 @@ class Database:
         share = self._shares.setdefault(tenant, asyncio.Semaphore(whole - whole // 4))
         began = time.monotonic()
         try:
-            await asyncio.wait_for(share.acquire(), ACQUIRE_SECONDS)
+            async with asyncio.timeout(ACQUIRE_SECONDS):
+                await share.acquire()
         except TimeoutError:
             raise _busy() from None
         try:
