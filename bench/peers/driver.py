@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -38,6 +39,11 @@ class Setting:
         """Vectors of these texts, made up between real ones."""
         vectors: np.ndarray[Any, Any] = np.load(self.made / f"vectors-{self.size}.npy", mmap_mode="r")
         return vectors
+
+
+def vector_bytes(vector: "np.ndarray[Any, Any]") -> bytes:
+    """A vector as pgvector takes it in a binary COPY."""
+    return struct.pack(">HH", len(vector), 0) + vector.astype(">f4").tobytes()
 
 
 class Peer(Protocol):

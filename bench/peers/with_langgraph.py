@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from driver import Setting, Within, drive
+from driver import Setting, Within, drive, vector_bytes
 
 _NAMESPACE = ("memories", "bench")
 _PREFIX = ".".join(_NAMESPACE)
@@ -50,9 +50,11 @@ def filled(setting: Setting) -> None:
         with owner.cursor().copy("copy store (prefix, key, value) from stdin") as copy:
             for number, text in enumerate(setting.texts()):
                 copy.write_row((_PREFIX, f"note-{number}", json.dumps({"text": text})))
-        with owner.cursor().copy("copy store_vectors (prefix, key, field_name, embedding) from stdin") as copy:
+        into = "store_vectors (prefix, key, field_name, embedding)"
+        with owner.cursor().copy(f"copy {into} from stdin (format binary)") as copy:
+            copy.set_types(["text", "text", "text", "bytea"])
             for number, vector in enumerate(setting.vectors()):
-                copy.write_row((_PREFIX, f"note-{number}", "text", str(vector.tolist())))
+                copy.write_row((_PREFIX, f"note-{number}", "text", vector_bytes(vector)))
         owner.execute(index)
         owner.execute("vacuum analyze store")
         owner.execute("vacuum analyze store_vectors")

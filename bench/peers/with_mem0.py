@@ -1,13 +1,12 @@
 """mem0's `Memory` over pgvector: `add` without inference, and `search`; its table is filled by COPY."""
 
 import hashlib
-import json
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from driver import Setting, Within, drive
+from driver import Setting, Within, drive, vector_bytes
 
 _USER = "bench"
 
@@ -43,6 +42,7 @@ class _Injected:
 def filled(setting: Setting) -> None:
     """The rows `add` writes, by COPY into the table mem0 made; its index is built afterwards, as mem0 made it."""
     import psycopg  # type: ignore[import-not-found]
+    from psycopg.types.json import Jsonb  # type: ignore[import-not-found]
 
     memory = _memory(setting)
     memory.vector_store.create_col()
@@ -50,9 +50,10 @@ def filled(setting: Setting) -> None:
         owner.execute("set maintenance_work_mem = '512MB'")
         (index,) = owner.execute("select indexdef from pg_indexes where indexname = 'mem0_hnsw_idx'").fetchone()
         owner.execute("drop index mem0_hnsw_idx")
-        with owner.cursor().copy("copy mem0 (id, vector, payload) from stdin") as copy:
+        with owner.cursor().copy("copy mem0 (id, vector, payload) from stdin (format binary)") as copy:
+            copy.set_types(["uuid", "bytea", "jsonb"])
             for text, vector in zip(setting.texts(), setting.vectors(), strict=True):
-                copy.write_row((str(uuid.uuid4()), str(vector.tolist()), json.dumps(_payload(text))))
+                copy.write_row((uuid.uuid4(), vector_bytes(vector), Jsonb(_payload(text))))
         owner.execute(index)
         owner.execute("vacuum analyze mem0")
 
