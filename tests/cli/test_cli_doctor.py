@@ -72,7 +72,7 @@ async def test_a_schema_only_the_owner_could_bring_up_to_date(butlers, new, clus
     assert "BUTLERS_ADMIN_DATABASE_URL" in check["mend"]
 
 
-async def test_row_level_security_that_was_lifted(butlers, new):
+async def test_lifted_row_level_security_is_found_and_refused(butlers, new):
     administrator = butlers("dsn", new, "--admin").stdout.strip()
     connection = await asyncpg.connect(administrator)
     await connection.execute("alter table job_runs no force row level security")

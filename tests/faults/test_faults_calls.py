@@ -80,6 +80,7 @@ async def test_row_09_a_full_pool_is_overloaded_and_a_slow_query_a_timeout(serve
     assert (await served.call("probe_write", text="third")).structured_content == {"rows": before + 2}
 
 
+@pytest.mark.slow
 async def test_row_07_a_server_that_crashes_is_told_of_and_its_return_needs_no_restart(own_home, tmp_path, processes):
     name = new_name()
     process = processes.butler(write_folder(tmp_path, name=name), own_home, probe=True)

@@ -5,6 +5,7 @@ import os
 import signal
 
 import asyncpg
+import pytest
 from fastmcp import Client
 
 from database.stage import eventually, new_name, write_folder
@@ -12,6 +13,7 @@ from database.stage import eventually, new_name, write_folder
 WRITERS = 8
 
 
+@pytest.mark.slow
 async def test_row_07_a_crash_of_the_server_under_load_loses_no_acknowledged_memory(own_home, tmp_path, processes):
     name = new_name()
     butler = processes.butler(write_folder(tmp_path, name=name, probe=False), own_home, "--port", "0")

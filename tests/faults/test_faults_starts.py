@@ -21,6 +21,7 @@ async def serves(address: str) -> bool:
         return isinstance(await client.list_tools(), list)
 
 
+@pytest.mark.slow
 async def test_row_12_butlers_that_start_at_the_same_moment_on_a_new_home_serve_and_leave_no_server_behind(
     own_home, tmp_path, processes
 ):
@@ -56,6 +57,7 @@ async def test_row_12_a_call_under_way_finishes_before_the_server_is_stopped(own
     assert servers(own_home) == 0
 
 
+@pytest.mark.slow
 async def test_row_07_an_embedded_server_that_dies_is_started_again_under_a_running_butler(
     own_home, tmp_path, processes
 ):

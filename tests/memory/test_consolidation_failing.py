@@ -337,6 +337,7 @@ async def test_a_group_whose_answer_has_no_json_is_logged_as_well(memory, caller
     assert not any("secret" in line for line in told)
 
 
+@pytest.mark.slow
 async def test_row_19_a_group_whose_rows_somebody_holds_keeps_no_other_waiting(everybody):
     memory, archive, ada, bob = everybody.memory, everybody.archive, everybody.somebody(), everybody.somebody()
     (held,) = await happened(memory, ada, "Held by somebody")

@@ -83,6 +83,7 @@ async def _tables(dsn: str) -> set[str]:
     return {row["tablename"] for row in rows}
 
 
+@pytest.mark.slow
 async def test_row_20_six_processes_migrate_at_once_and_one_of_them_does_it(empty: str) -> None:
     ended = await asyncio.gather(*(_python(MIGRATOR, empty, APP, OWNER) for _ in range(6)))
     assert [(code, err) for code, _, err in ended] == [(0, "")] * 6
