@@ -19,7 +19,7 @@ _STARTING_SECONDS = 0.005
 def listening(host: str, port: int) -> Iterator[socket.socket]:
     """A bound socket: a port that is taken is noticed before anything else starts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, the protocol lets asyncio send each answer at once; else its second half waits 40 ms for an acknowledgement.
+    # The protocol named, asyncio sends what it has at once; else half an answer waits 40 ms to be acknowledged.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
