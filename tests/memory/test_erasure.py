@@ -3,6 +3,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
@@ -74,7 +75,7 @@ async def _in_records(memory, caller, word: str) -> None:
     new = sessions.NewSession(uuid4(), "cli", f"buy {word}", "command", internal=False)
     await sessions.begin(memory.database, caller, new, uuid4(), waiting=False)
     await sessions.finish(memory.database, caller, new, "succeeded", answer=f"bought {word}")
-    begun = await jobs.begin(memory.database, caller, f"job {uuid4()}", None)
+    begun = await jobs.begin(memory.database, caller, f"job {uuid4()}", None, datetime.now(UTC))
     await jobs.finish(memory.database, caller, begun.id, "failed", {"said": word}, f"no {word}")
 
 

@@ -49,7 +49,7 @@ async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, lo
         rows = await _rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERREACH)
         if looking.embedding is not None and _fell_short(rows, looking.depth):
             rows = await _rows(tx, caller, memory_type, looking, reach=_ALL)
-    return [_candidate(memory_type, row) for row in rows]
+    return [_candidate(memory_type, row) for row in rows if row["id"] is not None]
 
 
 def _candidate(memory_type: MemoryType, row: Record) -> Candidate:
@@ -71,9 +71,12 @@ def _candidate(memory_type: MemoryType, row: Record) -> Candidate:
 
 
 def _fell_short(rows: Sequence[Record], depth: int) -> bool:
-    """Whether so many of the nearest are not believed any more that those behind them have to be looked at."""
+    """Whether so many of the nearest are not believed any more that those behind them have to be looked at.
+
+    There is a row to tell by even when nothing was found.
+    """
     nearest = sum(row["semantic_rank"] is not None for row in rows)
-    return nearest < depth and (not rows or rows[0]["compared"] == depth * _OVERREACH)
+    return nearest < depth and bool(rows[0]["compared"] == depth * _OVERREACH)
 
 
 async def _rows(

@@ -172,9 +172,9 @@ select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.create
        words.rank, words.has_all, words.place as keyword_rank,
        coalesce(near.importance, words.importance) as importance, coalesce(near.idle_days, words.idle_days) as idle_days,
        coalesce(near.confidence, words.confidence) as confidence,
-       (select count(*) from compared) as compared
-  from near
-  full join words on words.id = near.id;
+       reached.compared
+  from (select count(*) as compared from compared) reached
+  left join (near full join words on words.id = near.id) on true;
 
 -- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
 -- The nearest live facts, by the vector index, and the ones with the right words.
