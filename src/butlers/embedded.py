@@ -33,11 +33,11 @@ _PAUSE_SECONDS = 0.1
 _SOCKET_PATH_BYTES = 90
 _SOCKET_LOCK = ".s.PGSQL.5432.lock"
 _STATE_LINE = 7
+_LEAST_BUFFERS, _MOST_BUFFERS = 128 * 2**20, 1024 * 2**20
 _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "200",
-    "shared_buffers": "256MB",
     "max_wal_size": "2GB",
     "log_min_messages": "warning",
     # A statement's text holds what people remember; the server's log must not.
@@ -135,12 +135,18 @@ def _initialise(data: Path) -> None:
     making.rename(data)
 
 
+def _buffers() -> str:
+    """A sixteenth of the machine's memory, within reason: what is searched often is then read without a system call."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16
+    return f"{min(max(pages, _LEAST_BUFFERS), _MOST_BUFFERS) // 2**20}MB"
+
+
 def _start(data: Path, sockets: Path) -> None:
     """Start the server; one that was killed may need a moment until its last children are gone."""
     # Files a killed server left: the numbers in them may be another process's by now, which PostgreSQL respects.
     for stale in (data / "postmaster.pid", sockets / _SOCKET_LOCK):
         stale.unlink(missing_ok=True)
-    settings = {**_SETTINGS, "unix_socket_directories": str(sockets)}
+    settings = {**_SETTINGS, "shared_buffers": _buffers(), "unix_socket_directories": str(sockets)}
     options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
     arguments = (
         f"--pgdata={data}",
