@@ -357,6 +357,7 @@ def report(found: Found, peers: Sequence[Peer], sizes: Sequence[int]) -> Report:
         "other in one run, each through the interface its users use. In parentheses: times ours, the first row.",
         dict(found),
         [_who(peers), _finding(cells, peers, sizes), _taking(cells, peers, sizes)],
+        ["peers.svg"],
     )
 
 

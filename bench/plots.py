@@ -11,6 +11,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from report import BENCH, RESULTS
 
@@ -83,6 +84,30 @@ def growth(measured: Measured) -> Figure:
     return figure
 
 
+def peers(measured: Measured) -> Figure:
+    """Searches as memories grow, stores, and how much of what was stored is found again."""
+    figure, (search, stores, found) = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
+    names = [name for name, figures in measured.items() if any(key.startswith("search_p50") for key in figures)]
+    sizes = sorted({int(key.rsplit("_", 1)[1]) for name in names for key in measured[name] if "search_p50" in key})
+    for name, colour in zip(names, PALETTE, strict=False):
+        known = [size for size in sizes if isinstance(measured[name].get(f"search_p50_ms_{size}"), float)]
+        times = [measured[name][f"search_p50_ms_{size}"] for size in known]
+        ours = name.startswith("butlers")
+        search.plot(known, times, "o-", color=colour, label=name, linewidth=2.6 if ours else 1.4)
+    search.set_title("A search, median ms")
+    _by_size(search, sizes, logarithmic=True)
+    search.get_legend().remove()
+    for axes, key, title in ((stores, "stores_a_second", "Stores a second"), (found, "found_share", "Found again")):
+        values = [measured[name].get(f"{key}_{sizes[-1]}", 0.0) for name in names]
+        bars = axes.barh(names, [value if isinstance(value, float) else 0.0 for value in values], color=PALETTE)
+        axes.bar_label(bars, fmt="%.2g", padding=3, fontsize=8)
+        axes.invert_yaxis()
+        axes.grid(visible=False)
+        axes.set_title(f"{title}, {_short(sizes[-1])} memories")
+    found.set_yticklabels([])
+    return figure
+
+
 def _by_size(axes: Axes, sizes: Sequence[int], *, logarithmic: bool) -> None:
     axes.set_xscale("log")
     axes.set_xticks(sizes, [_short(size) for size in sizes])
@@ -90,6 +115,9 @@ def _by_size(axes: Axes, sizes: Sequence[int], *, logarithmic: bool) -> None:
     axes.set_xlabel("memories")
     if logarithmic:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.minorticks_off()
     else:
         axes.set_ylim(bottom=0)
     axes.legend()
@@ -120,7 +148,12 @@ def quality(measured: Measured) -> Figure:
     return figure
 
 
-DRAWN: dict[str, Callable[[Measured], Figure]] = {"limits": limits, "growth": growth, "quality": quality}
+DRAWN: dict[str, Callable[[Measured], Figure]] = {
+    "limits": limits,
+    "peers": peers,
+    "growth": growth,
+    "quality": quality,
+}
 
 
 def draw() -> list[Path]:

@@ -136,9 +136,9 @@ def _initialise(data: Path) -> None:
 
 
 def _buffers() -> str:
-    """A sixteenth of the machine's memory, within reason: what is searched often is then read without a system call."""
-    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16
-    return f"{min(max(pages, _LEAST_BUFFERS), _MOST_BUFFERS) // 2**20}MB"
+    """A sixteenth of the machine's memory, within reason: what is searched often is read without a system call."""
+    share = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16
+    return f"{min(max(share, _LEAST_BUFFERS), _MOST_BUFFERS) // 2**20}MB"
 
 
 def _start(data: Path, sockets: Path) -> None:
