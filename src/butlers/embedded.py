@@ -34,6 +34,7 @@ _SOCKET_PATH_BYTES = 90
 _SOCKET_LOCK = ".s.PGSQL.5432.lock"
 _STATE_LINE = 7
 _LEAST_BUFFERS, _MOST_BUFFERS = 128 * 2**20, 1024 * 2**20
+_ALLOWED = Path("/sys/fs/cgroup/memory.max")
 _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -136,9 +137,12 @@ def _initialise(data: Path) -> None:
 
 
 def _buffers() -> str:
-    """A sixteenth of the machine's memory, within reason: what is searched often is read without a system call."""
-    share = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 16
-    return f"{min(max(share, _LEAST_BUFFERS), _MOST_BUFFERS) // 2**20}MB"
+    """A sixteenth of the memory there is, within reason: what is searched often is read without a system call."""
+    there_is = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # In a container less may be allowed than the machine has; "max" stands there for no limit.
+    with contextlib.suppress(OSError, ValueError):
+        there_is = min(there_is, int(_ALLOWED.read_text(encoding="ascii")))
+    return f"{min(max(there_is // 16, _LEAST_BUFFERS), _MOST_BUFFERS) // 2**20}MB"
 
 
 def _start(data: Path, sockets: Path) -> None:
