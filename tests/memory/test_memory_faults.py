@@ -21,7 +21,7 @@ from butlers.modules.memory.domain.model import MemoryType, NewFact, NewRule
 from butlers.modules.memory.embedding import EmbeddingEngine, EmbeddingVersion, get_embedding_engine
 from butlers.modules.memory.operations import management, writing
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import facts
+from butlers.modules.memory.store import episodes, facts
 from database.stage import connected, eventually
 from memory.stage import ASKED, Archive, Tools, served, write_butler
 
@@ -110,6 +110,14 @@ async def test_row_01_the_database_itself_refuses_a_second_active_fact(tools, ar
             "insert into facts (tenant_id, subject, predicate, content) values ($1, 'user', 'color', 'x')",
             tools.tenant,
         )
+
+
+async def test_an_episode_is_forgotten_once_whichever_transaction_began_first(memory, caller, tools):
+    stored = (await tools("memory_store_episode", content="The tap drips", butler=caller.butler))["id"]
+    async with memory.transaction(caller) as early:
+        await early.execute("select now()")
+        await tools("memory_forget", type="episode", id=stored)
+        assert not await episodes.forget(early, caller, uuid.UUID(stored))
 
 
 async def test_row_02_storing_against_forgetting_ends_in_one_of_the_two_orders(memory, caller, archive):

@@ -18,6 +18,7 @@ update episodes
  where tenant_id = :tenant_id
    and id = :id
    and (expires_at is null or expires_at > now())
+   and not metadata ? 'forgotten_until'
 returning id;
 
 -- name: restore(tenant_id, id)$

@@ -111,6 +111,7 @@ update episodes
  where tenant_id = :tenant_id
    and id = any (:ids)
    and (expires_at is null or expires_at > now())
+   and not metadata ? 'forgotten_until'
 returning id;
 
 -- name: bring_back(tenant_id, ids, gone)
