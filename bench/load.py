@@ -250,7 +250,7 @@ def main() -> int:
     """Measure, print, keep; fail where anything was lost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--calls", type=int, default=0, help="so many calls instead, for the memory they leave")
     parser.add_argument("--check", action="store_true", help="keep no result, only fail where anything was lost")
     chosen = parser.parse_args()

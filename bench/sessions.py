@@ -110,5 +110,5 @@ async def _timed(butler: Butler, runtime: Runtime, caller: Caller, repeats: int)
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--repeats", type=int, default=15)
+    arguments.add_argument("--repeats", type=int, default=10)
     asyncio.run(main(arguments.parse_args().repeats))
