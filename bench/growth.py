@@ -191,6 +191,6 @@ def _tables(points: Sequence[Point]) -> list[Table]:
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=SIZES)
-    arguments.add_argument("--repeats", type=int, default=60)
+    arguments.add_argument("--repeats", type=int, default=40)
     told = arguments.parse_args()
     asyncio.run(main(told.sizes, told.repeats))

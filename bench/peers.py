@@ -35,7 +35,7 @@ from environments import CACHE, PEERS, Peer, missing, quietly
 OURS = "with_butlers.py"
 SIZES = (1_000, 10_000, 100_000)
 STORES, QUESTIONS, PROBES = 100, 60, 20
-FILL_SECONDS, CALL_SECONDS, PHASE_SECONDS = 240, 60, 12
+FILL_SECONDS, CALL_SECONDS, PHASE_SECONDS = 240, 60, 8
 _CHUNK = 20_000
 _MIB = 2.0**20
 Figures = dict[str, float | str]

@@ -241,7 +241,7 @@ def _import_table(importing: Imports) -> Table:
 def main() -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     measured = report(parser.parse_args().repeats)
     print(measured.markdown())
     print(f"written: {measured.save().name}")

@@ -169,7 +169,7 @@ async def _reembed(
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("--facts", type=int, default=100_000, help="in each of two tenants")
+    arguments.add_argument("--facts", type=int, default=50_000, help="in each of two tenants")
     arguments.add_argument("--episodes", type=int, default=100_000)
     arguments.add_argument("--texts", type=int, default=3_000)
     asyncio.run(main(**vars(arguments.parse_args())))

@@ -251,9 +251,9 @@ async def test_a_worker_that_lost_its_lease_stops_thinking(memory, caller, archi
 async def test_a_lease_lasts_as_long_as_its_worker_thinks(memory, second, caller, archive):
     await happened(memory, caller, "One", "Two")
     rival = Thinker(a_fact_each)
-    async with pondered(memory, caller, a_fact_each, lease_seconds=1.0, batch_size=1) as running:
-        for _ in range(11):
-            await asyncio.sleep(0.2)
+    async with pondered(memory, caller, a_fact_each, lease_seconds=3.0, batch_size=1) as running:
+        for _ in range(12):
+            await asyncio.sleep(0.3)
             assert (await consolidation.run(minded(second, rival), caller))["batches"] == 0
     assert (rival.asked, (await running)["facts_created"]) == ([], 2)
     assert [run["status"] for run in await runs(archive, caller.tenant)] == ["succeeded"] * 2
