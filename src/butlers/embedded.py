@@ -33,7 +33,7 @@ _PAUSE_SECONDS = 0.1
 _SOCKET_PATH_BYTES = 90
 _SOCKET_LOCK = ".s.PGSQL.5432.lock"
 _STATE_LINE = 7
-_LEAST_BUFFERS, _MOST_BUFFERS = 128 * 2**20, 512 * 2**20
+_LEAST_BUFFERS, _MOST_BUFFERS = 128 * 2**20, 1024 * 2**20
 _ALLOWED = Path("/sys/fs/cgroup/memory.max")
 _SETTINGS = {
     "listen_addresses": "",
