@@ -396,6 +396,7 @@ async def most_memory(work):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 async def test_five_thousand_memories_take_no_more_room_than_a_thousand(here, tmp_path):
     peaks = {}
     for count in (1_000, 5_000):

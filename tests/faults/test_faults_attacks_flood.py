@@ -20,6 +20,7 @@ LIMITS = '[butler.auth]\nmode = "keys"\n[butler.limits]\ncalls_per_second = 20\n
 BENCH = Path(__file__).parents[2] / "bench"
 
 
+@pytest.mark.slow
 async def test_a_flood_of_one_tenant_is_overloaded_at_worst_and_another_keeps_its_pace(
     home, cluster: embedded.Cluster, tmp_path, processes
 ):

@@ -157,6 +157,7 @@ async def seen(record, job):
     )
 
 
+@pytest.mark.slow
 async def test_two_processes_run_each_moment_once_and_one_goes_on_when_the_other_is_killed(
     folder, process, environment, record
 ):
@@ -222,6 +223,7 @@ def calling(address, seconds):
     return asyncio.create_task(answer())
 
 
+@pytest.mark.slow
 async def test_a_butler_told_to_stop_lets_its_job_end_and_begins_no_other_while_calls_end(
     folder, process, record, worker
 ):

@@ -160,6 +160,7 @@ async def _waits_for_lock(archive: Archive) -> bool:
     return bool(row["waiting"])
 
 
+@pytest.mark.slow
 async def test_row_05_a_request_sent_again_after_a_kill_answers_with_the_row_that_was_made(
     processes, tmp_path, home, cluster
 ):

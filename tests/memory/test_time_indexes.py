@@ -230,6 +230,7 @@ async def test_an_upkeep_that_ended_before_the_new_index_had_its_name_is_finishe
     }
 
 
+@pytest.mark.slow
 async def test_a_table_of_ten_thousand_gets_a_graph_while_searches_go_on(environment, engine, tmp_path):
     async with apart(tmp_path, environment, engine) as own:
         caller = await fill(own, "grown", "facts", upkeep.OUTGROWN_ROWS + 1)
