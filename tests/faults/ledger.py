@@ -179,11 +179,15 @@ class Ledger:
         return OK
 
     def recalled(self) -> set[str]:
-        """Every live fact and rule, noted as read."""
-        found = self.live("fact", "rule")
+        """Every live fact and every rule that is not about to become a warning, noted as read."""
+        found = {each: it for each, it in self.live("fact", "rule").items() if not self.is_to_be_a_warning(each)}
         for memory in found.values():
             memory.reads += 1
         return set(found)
+
+    def is_to_be_a_warning(self, memory_id: str) -> bool:
+        """Whether this is a rule that did so much harm that nobody is told of it until it is turned around."""
+        return memory_id in self.rules and self.rules[memory_id].awaits_inversion
 
     def retract(self, episode_id: str) -> str:
         """What came from an episode, which here is nothing but itself."""
