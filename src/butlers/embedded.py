@@ -33,7 +33,7 @@ _PAUSE_SECONDS = 0.1
 _SOCKET_PATH_BYTES = 90
 _SOCKET_LOCK = ".s.PGSQL.5432.lock"
 _STATE_LINE = 7
-_LEAST_BUFFERS, _MOST_BUFFERS = 128 * 2**20, 1024 * 2**20
+_MIB = 2**20
 _ALLOWED = Path("/sys/fs/cgroup/memory.max")
 _SETTINGS = {
     "listen_addresses": "",
@@ -136,13 +136,18 @@ def _initialise(data: Path) -> None:
     making.rename(data)
 
 
-def _buffers() -> str:
-    """A sixteenth of the memory there is, within reason: what is searched often is read without a system call."""
+def _memory() -> dict[str, str]:
+    """What the server may take of the memory there is, within reason.
+
+    What is searched often is read without a system call, and the graph of a vector index is built where it fits.
+    """
     there_is = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     # In a container less may be allowed than the machine has; "max" stands there for no limit.
     with contextlib.suppress(OSError, ValueError):
         there_is = min(there_is, int(_ALLOWED.read_text(encoding="ascii")))
-    return f"{min(max(there_is // 16, _LEAST_BUFFERS), _MOST_BUFFERS) // 2**20}MB"
+    buffers = min(max(there_is // 16, 128 * _MIB), 1024 * _MIB)
+    upkeep = min(max(there_is // 12, 64 * _MIB), 2047 * _MIB)
+    return {"shared_buffers": f"{buffers // _MIB}MB", "maintenance_work_mem": f"{upkeep // _MIB}MB"}
 
 
 def _start(data: Path, sockets: Path) -> None:
@@ -150,7 +155,7 @@ def _start(data: Path, sockets: Path) -> None:
     # Files a killed server left: the numbers in them may be another process's by now, which PostgreSQL respects.
     for stale in (data / "postmaster.pid", sockets / _SOCKET_LOCK):
         stale.unlink(missing_ok=True)
-    settings = {**_SETTINGS, "shared_buffers": _buffers(), "unix_socket_directories": str(sockets)}
+    settings = {**_SETTINGS, **_memory(), "unix_socket_directories": str(sockets)}
     options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
     arguments = (
         f"--pgdata={data}",

@@ -15,6 +15,8 @@ from butlers.host.scheduler import Scheduler
 from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.operations import reading, upkeep
 from butlers.modules.memory.operations.upkeep import Measured
+from butlers.modules.memory.runtime import Kept
+from butlers.modules.memory.store import search
 from butlers.modules.memory.store import upkeep as store
 from butlers.modules.memory.store.upkeep import VectorIndex
 from memory.thinking import apart
@@ -103,15 +105,15 @@ async def indexes(at):
 JUDGED = {
     "an empty table": (("ivfflat", 0, False), None, "kept: 0 rows are few enough to compare with each", None),
     "a table at the limit": (
-        ("ivfflat", 10_000, False),
+        ("ivfflat", 5_000, False),
         0.1,
-        "kept: 10000 rows are few enough to compare with each",
+        "kept: 5000 rows are few enough to compare with each",
         None,
     ),
     "lists that were outgrown": (
-        ("ivfflat", 10_001, False),
+        ("ivfflat", 5_001, False),
         1.0,
-        "rebuilt as a graph: 10001 rows are more than its lists were made for",
+        "rebuilt as a graph: 5001 rows are more than its lists were made for",
         False,
     ),
     "a graph that finds enough": (("hnsw", 50_000, False), 0.9, "kept: it finds enough", None),
@@ -231,7 +233,7 @@ async def test_an_upkeep_that_ended_before_the_new_index_had_its_name_is_finishe
 
 
 @pytest.mark.slow
-async def test_a_table_of_ten_thousand_gets_a_graph_while_searches_go_on(environment, engine, tmp_path):
+async def test_a_table_of_thousands_gets_a_graph_while_searches_go_on(environment, engine, tmp_path):
     async with apart(tmp_path, environment, engine) as own:
         caller = await fill(own, "grown", "facts", upkeep.OUTGROWN_ROWS + 1)
         await own.archive.connection.execute("analyze facts")
@@ -264,6 +266,22 @@ async def test_a_table_of_ten_thousand_gets_a_graph_while_searches_go_on(environ
         assert told["recall"] >= upkeep.LEAST_RECALL
         assert min(told["index_ms"], told["exact_ms"]) > 0
         assert (await kept(own))["rebuilt"] == []
+
+        assert await how_searched(own, caller) == (False, search.ALONE), "through the graph, which holds nothing else"
+        assert "number 77" in await found()
+        await fill(own, "newcomers", "facts", upkeep.OUTGROWN_ROWS + 10)
+        await own.archive.connection.execute("analyze facts")
+        assert await how_searched(own, caller) == (True, search.AMONG_OTHERS), "with each, now that most are others'"
+
+
+async def how_searched(at, caller):
+    """Whether every vector is compared, and the effort where it is not; by what is known now."""
+    memory = replace(at.memory, sizes=Kept(0), graphs=Kept(0))
+    async with memory.reading(caller) as tx:
+        looking = await reading._looking(
+            memory, tx, caller, MemoryType.FACT, "tea", [0.0], Mode.SEMANTIC, "*", 0.2, 10
+        )
+    return looking.exactly, looking.effort
 
 
 async def test_the_record_of_the_job_has_what_was_measured(own):

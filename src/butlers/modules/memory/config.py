@@ -209,8 +209,9 @@ class ScheduleConfig(Table):
         "nothing to do it costs next to nothing.",
     )
     index_upkeep: Cron = Field(
-        "30 4 * * *",
-        description="When vector indexes that their tables have outgrown are built anew. Choose a quiet hour.",
+        "30 * * * *",
+        description="When vector indexes are looked after: one that its table has outgrown is built anew, beside the "
+        "one in use. Until then searches compare with everything.",
     )
 
 

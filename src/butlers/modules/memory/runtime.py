@@ -56,6 +56,7 @@ class Memory:
     butler: str
     spawner: Spawner | None
     sizes: Kept[int] = field(default_factory=lambda: Kept(_SURVEY_SECONDS))
+    graphs: Kept[int | None] = field(default_factory=lambda: Kept(_SURVEY_SECONDS))
     words: Kept[dict[str, float]] = field(default_factory=lambda: Kept(60 * _SURVEY_SECONDS))
     background: set["asyncio.Task[Any]"] = field(default_factory=set)
     """Work that goes on after the call that began it was answered."""

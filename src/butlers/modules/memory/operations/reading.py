@@ -22,6 +22,8 @@ from butlers.modules.memory.store.search import Looking
 
 RECALL_DEPTH = 100
 EXACT_UP_TO = 12_000
+GRAPH_FROM = 5_000
+"""From here on a graph that holds little else finds the nearest sooner than comparing everything."""
 FEW = 1_000
 _COUNTED_AT_MOST = 100_000
 _EMBED_SECONDS = 5.0
@@ -137,6 +139,7 @@ async def _looking(
     scopes = memory.butlers(scope) if memory_type is MemoryType.EPISODE else memory.scopes(scope)
     words = mode is not Mode.SEMANTIC
     size = await _size(memory, tx, caller, memory_type, scopes)
+    has_graph = size >= GRAPH_FROM and await _fills_a_graph(memory, tx, memory_type, size)
     return Looking(
         scopes=scopes,
         least_confidence=min_confidence,
@@ -145,7 +148,8 @@ async def _looking(
         version_id=memory.embedder.version.id,
         question=asked if words else None,
         picked=await _picked(memory, tx, caller, asked, size, depth) if words else None,
-        exactly=size <= EXACT_UP_TO,
+        exactly=size <= EXACT_UP_TO and not has_graph,
+        effort=arms.ALONE if has_graph else arms.AMONG_OTHERS,
     )
 
 
@@ -155,6 +159,12 @@ async def _size(
     """About how many memories are in scope, which decides how they are searched."""
     key = (caller.tenant, memory_type, tuple(scopes) if scopes else None)
     return await memory.sizes.get(key, lambda: arms.size(tx, caller, memory_type, scopes, _COUNTED_AT_MOST))
+
+
+async def _fills_a_graph(memory: Memory, tx: Connection, memory_type: MemoryType, size: int) -> bool:
+    """Whether so many memories are most of a graph: few of the neighbours it leads to are then somebody else's."""
+    whole = await memory.graphs.get(memory_type, lambda: arms.graph_size(tx, memory_type))
+    return whole is not None and 2 * size >= whole
 
 
 async def _picked(

@@ -11,7 +11,7 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import upkeep
 from butlers.modules.memory.store.upkeep import VectorIndex
 
-OUTGROWN_ROWS = 10_000
+OUTGROWN_ROWS = 5_000
 """Lists made for an empty table find nothing quicker than comparing everything; a graph does."""
 LEAST_RECALL = 0.9
 """A graph that finds less of the nearest than this is built anew, with more edges."""

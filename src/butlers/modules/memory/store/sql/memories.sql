@@ -106,6 +106,22 @@ select case
  where tenant_id = :tenant_id
    and id = :id;
 
+-- name: graph_size(index)$
+-- About how many rows the graph with that name holds; nothing where it is not a graph.
+select greatest(t.reltuples, 0)::bigint
+  from pg_index x
+  join pg_class i on i.oid = x.indexrelid
+  join pg_class t on t.oid = x.indrelid
+  join pg_am am on am.oid = i.relam
+ where i.relnamespace = 'public'::regnamespace
+   and i.relname = :index
+   and am.amname = 'hnsw'
+   and x.indisvalid;
+
+-- name: look_around(effort)!
+-- How many neighbours searches through a graph keep in sight, until the transaction ends.
+select set_config('hnsw.ef_search', :effort, true);
+
 -- name: word_frequencies(sample)
 -- How often each word stands in the current tenant's live facts, as a share of a sample; rare words are left out.
 select word, ndoc::double precision / :sample as share

@@ -28,14 +28,17 @@ select t.relname as "table"
    );
 
 -- name: roomy()!
--- Memory enough for the graph of an index, and no hurry.
-select set_config('maintenance_work_mem', '512MB', false), set_config('statement_timeout', '0', false);
+-- Memory enough for the graph of an index, or more where the server is set up for it, and no hurry.
+select set_config('maintenance_work_mem', greatest(
+           pg_size_bytes(current_setting('maintenance_work_mem')), pg_size_bytes('512MB')
+       ) / 1024 || 'kB', false),
+       set_config('statement_timeout', '0', false);
 
 -- name: by_index()!
 -- From now on the nearest are found by the vector index, as a search of a large tenant finds them.
 select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_sort', 'off', true), set_config('ivfflat.probes', '20', true),
-       set_config('hnsw.ef_search', '400', true), set_config('hnsw.iterative_scan', 'relaxed_order', true),
+       set_config('hnsw.ef_search', '200', true), set_config('hnsw.iterative_scan', 'relaxed_order', true),
        set_config('hnsw.max_scan_tuples', '40000', true);
 
 -- name: largest_facts()$
