@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 MOST_WORDS = 64
-RANKED_AT_MOST = 2_000
+RANKED_AT_MOST = 500
 ENOUGH = 200
 LONGEST_PLAIN_QUESTION = 600
 """Questions up to this long are asked with all their words in a small tenant."""
