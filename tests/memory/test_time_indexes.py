@@ -16,7 +16,6 @@ from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.operations import reading, upkeep
 from butlers.modules.memory.operations.upkeep import Measured
 from butlers.modules.memory.runtime import Kept
-from butlers.modules.memory.store import search
 from butlers.modules.memory.store import upkeep as store
 from butlers.modules.memory.store.upkeep import VectorIndex
 from memory.thinking import apart
@@ -267,21 +266,21 @@ async def test_a_table_of_thousands_gets_a_graph_while_searches_go_on(environmen
         assert min(told["index_ms"], told["exact_ms"]) > 0
         assert (await kept(own))["rebuilt"] == []
 
-        assert await how_searched(own, caller) == (False, search.ALONE), "through the graph, which holds nothing else"
+        assert not await is_compared_with_each(own, caller), "the graph holds nothing else"
         assert "number 77" in await found()
         await fill(own, "newcomers", "facts", upkeep.OUTGROWN_ROWS + 10)
         await own.archive.connection.execute("analyze facts")
-        assert await how_searched(own, caller) == (True, search.AMONG_OTHERS), "with each, now that most are others'"
+        assert await is_compared_with_each(own, caller), "most of the graph is others'"
 
 
-async def how_searched(at, caller):
-    """Whether every vector is compared, and the effort where it is not; by what is known now."""
+async def is_compared_with_each(at, caller):
+    """Whether a search looks at every vector, by what is known now."""
     memory = replace(at.memory, sizes=Kept(0), graphs=Kept(0))
     async with memory.reading(caller) as tx:
         looking = await reading._looking(
             memory, tx, caller, MemoryType.FACT, "tea", [0.0], Mode.SEMANTIC, "*", 0.2, 10
         )
-    return looking.exactly, looking.effort
+    return looking.exactly
 
 
 async def test_the_record_of_the_job_has_what_was_measured(own):

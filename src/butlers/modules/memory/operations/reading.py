@@ -149,7 +149,6 @@ async def _looking(
         question=asked if words else None,
         picked=await _picked(memory, tx, caller, asked, size, depth) if words else None,
         exactly=size <= EXACT_UP_TO and not has_graph,
-        effort=arms.ALONE if has_graph else arms.AMONG_OTHERS,
     )
 
 

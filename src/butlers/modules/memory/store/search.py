@@ -23,8 +23,6 @@ _words = statements("memories")
 MOST_RANKED = 5_000
 """How many rows the keyword arm ranks at the most, however common its words are."""
 WORD_SAMPLE = 3_000
-ALONE, AMONG_OTHERS = 200, 400
-"""How many neighbours a search through a graph keeps in sight: more where most of them are somebody else's."""
 _OVERREACH = 3
 _ALL = 2**31
 
@@ -41,13 +39,11 @@ class Looking:
     question: str | None = None
     picked: Sequence[str] | None = None
     exactly: bool = True
-    effort: int = AMONG_OTHERS
 
 
 async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking) -> list[Candidate]:
     """What either arm found; exactly: by comparing every vector in scope, otherwise by the vector index."""
     if not looking.exactly:
-        await _words.look_around(tx, effort=str(looking.effort))
         rows = await _rows(tx, caller, memory_type, looking)
     else:
         rows = await _rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERREACH)

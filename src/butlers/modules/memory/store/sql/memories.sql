@@ -118,10 +118,6 @@ select greatest(t.reltuples, 0)::bigint
    and am.amname = 'hnsw'
    and x.indisvalid;
 
--- name: look_around(effort)!
--- How many neighbours searches through a graph keep in sight, until the transaction ends.
-select set_config('hnsw.ef_search', :effort, true);
-
 -- name: word_frequencies(sample)
 -- How often each word stands in the current tenant's live facts, as a share of a sample; rare words are left out.
 select word, ndoc::double precision / :sample as share

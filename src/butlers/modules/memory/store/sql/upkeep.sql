@@ -38,7 +38,7 @@ select set_config('maintenance_work_mem', greatest(
 -- From now on the nearest are found by the vector index, as a search of a large tenant finds them.
 select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('enable_sort', 'off', true), set_config('ivfflat.probes', '20', true),
-       set_config('hnsw.ef_search', '200', true), set_config('hnsw.iterative_scan', 'relaxed_order', true),
+       set_config('hnsw.ef_search', '400', true), set_config('hnsw.iterative_scan', 'relaxed_order', true),
        set_config('hnsw.max_scan_tuples', '40000', true);
 
 -- name: largest_facts()$
