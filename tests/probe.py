@@ -156,14 +156,14 @@ MODULES = (*app.MODULES, ProbeModule)
 
 if __name__ == "__main__":
     from butlers.config import environment
-    from butlers.host import logs, loop
+    from butlers.host import logs
 
     logs.configure(environment().log_level, environment().log_format)
     folder, *flags = sys.argv[1:]
     if "--stdio" in flags:
-        loop.run(app.serve_stdio(Path(folder), modules=MODULES))
+        asyncio.run(app.serve_stdio(Path(folder), modules=MODULES))
     else:
-        loop.run(
+        asyncio.run(
             app.serve_http(
                 Path(folder),
                 0,

@@ -35,7 +35,7 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
         try:
             env = environment()
             logs.configure(env.log_level if _is_asked_for(function) else "warning", env.log_format)
-            _carry_out(function)(_finished(function(*args, **kwargs)))
+            asyncio.run(_finished(function(*args, **kwargs)))
         except Fault as fault:
             typer.echo(spelled(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip()), err=True)
             raise typer.Exit(1) from None
@@ -58,15 +58,6 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 def _is_asked_for(function: Callable[..., object]) -> bool:
     """Whether a command's log is more than its warnings: a butler's own, or where somebody set the level."""
     return function.__name__ == "run" or bool(os.environ.get("BUTLERS_LOG", "").strip())
-
-
-def _carry_out(function: Callable[..., object]) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """What runs a command: a butler's loop for a butler, and for the rest the one that is there already."""
-    if function.__name__ != "run":
-        return asyncio.run
-    from butlers.host import loop
-
-    return loop.run
 
 
 async def _finished(work: Awaitable[None]) -> None:
