@@ -40,6 +40,8 @@ _SETTINGS = {
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "max_wal_size": "2GB",
+    # A new table is looked at within seconds: what is planned before that takes it for empty.
+    "autovacuum_naptime": "5s",
     "log_min_messages": "warning",
     # A statement's text holds what people remember; the server's log must not.
     "log_min_error_statement": "panic",

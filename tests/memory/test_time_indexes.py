@@ -283,6 +283,23 @@ async def is_compared_with_each(at, caller):
     return looking.exactly
 
 
+@pytest.mark.parametrize("table", TABLES)
+async def test_words_are_looked_up_by_their_index_before_the_server_knows_anything_of_a_table(own, table):
+    await fill(own, "new", table, 500)
+    connection = own.archive.connection
+    assert not await own.archive.rows("select from pg_stats where tablename = $1", table), "nobody has looked at it"
+    async with connection.transaction():
+        await connection.execute("select set_config('app.tenant_id', 'new', true)")
+        found = await connection.fetch(f"select * from {table[:-1]}_words('number 77', null, null, 0, 10, 5000)")
+        scans = await connection.fetchval(f"select pg_stat_get_xact_numscans('{table}_words'::regclass)")
+        read = await connection.fetchval(
+            "select sum(pg_stat_get_xact_numscans(indexrelid)) from pg_index where indrelid = $1::text::regclass",
+            table,
+        )
+    assert len(found) == 10
+    assert (scans, read) == (1, 1), "by no other index, and not by reading everything"
+
+
 async def test_the_record_of_the_job_has_what_was_measured(own):
     module = own.butler.modules[0]
     (job,) = [job for job in module.jobs() if job.name == "index_upkeep"]

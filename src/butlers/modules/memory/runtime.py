@@ -71,13 +71,15 @@ class Memory:
     @asynccontextmanager
     async def reading(self, caller: Caller) -> AsyncIterator[Connection]:
         """One transaction that at most notes what was read, which is not worth waiting for the disk."""
-        async with self.database.transaction(caller, durable=False) as tx:
+        async with self.database.transaction(caller, durable=False, often=True) as tx:
             yield tx
 
     @asynccontextmanager
-    async def writing(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
+    async def writing(
+        self, caller: Caller, *, seconds: float = SEARCH_SECONDS, often: bool = False
+    ) -> AsyncIterator[Connection]:
         """One transaction in which rows may name the embedder's version."""
-        async with self.database.transaction(caller, seconds=seconds) as tx:
+        async with self.database.transaction(caller, seconds=seconds, often=often) as tx:
             made_by = self.embedder.version
             if (caller.tenant, made_by.id) not in self._known_to:
                 await versions.know(

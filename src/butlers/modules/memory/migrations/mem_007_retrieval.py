@@ -7,7 +7,7 @@ down_revision = "mem_006"
 branch_labels = None
 depends_on = None
 
-_WORDS = """
+WORDS = """
     create function {kind}_words(
         question text, picked text[], scopes text[], least_confidence double precision, depth bigint, most bigint
     )
@@ -40,7 +40,7 @@ _WORDS = """
 """
 _CONFIDENCE = "effective_confidence({0}.confidence, {0}.decay_rate, {0}.last_confirmed_at, now())"
 _IDLE = "extract(epoch from now() - found.last_referenced_at)::double precision / 86400"
-_ARMS = (
+ARMS = (
     {
         "kind": "fact",
         "table": "facts",
@@ -109,12 +109,12 @@ def upgrade() -> None:
         $$
     """)
     op.execute("comment on function prefixed(text, text[]) is 'Words with their tenant in front of each.'")
-    for arm in _ARMS:
+    for arm in ARMS:
         op.execute(f"""
             create index {arm["table"]}_words on {arm["table"]}
             using gin (prefixed(tenant_id, tsvector_to_array(search_vector)))
         """)
-        op.execute(_WORDS.format(**arm))
+        op.execute(WORDS.format(**arm))
         op.execute(
             f"comment on function {arm['kind']}_words{_ARGUMENTS} is 'The keyword arm of a search in one tenant.'"
         )
@@ -142,7 +142,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in ("episodes", "rules", "facts"):
         op.execute(f"drop index {table}_exact")
-    for arm in _ARMS:
+    for arm in ARMS:
         op.execute(f"drop function {arm['kind']}_words{_ARGUMENTS}")
         op.execute(f"drop index {arm['table']}_words")
     op.execute("drop function prefixed(text, text[])")

@@ -19,7 +19,7 @@ async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, req
     memory.speaks_for(caller, episode.butler)
     # Embed before the transaction: it takes milliseconds and would hold a connection.
     embedded = await memory.embedded(episode.searchable)
-    async with memory.writing(caller) as tx:
+    async with memory.writing(caller, often=True) as tx:
 
         async def work() -> Answer:
             ttl = memory.config.episode_ttl_days
@@ -34,7 +34,7 @@ async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, req
 async def store_fact(memory: Memory, caller: Caller, fact: NewFact, request: Request) -> Answer:
     """Know something: a new fact supersedes what its key held, and the same fact again confirms it."""
     embedded = await memory.embedded(fact.searchable)
-    async with memory.writing(caller) as tx:
+    async with memory.writing(caller, often=True) as tx:
 
         async def work() -> Answer:
             return await put_fact(tx, caller, fact, embedded, source_butler=memory.butler)
@@ -91,7 +91,7 @@ async def put_fact(
 async def store_rule(memory: Memory, caller: Caller, rule: NewRule, request: Request) -> Answer:
     """Keep what seems to work, as a candidate."""
     embedded = await memory.embedded(rule.searchable)
-    async with memory.writing(caller) as tx:
+    async with memory.writing(caller, often=True) as tx:
 
         async def work() -> Answer:
             rule_id = await rules.insert(tx, caller, rule, embedded, source_butler=memory.butler)

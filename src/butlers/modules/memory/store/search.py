@@ -44,7 +44,10 @@ class Looking:
 async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking) -> list[Candidate]:
     """What either arm found; exactly: by comparing every vector in scope, otherwise by the vector index."""
     if not looking.exactly:
+        # Through a graph or not is another matter for a tenant that fills it than for one that does not.
+        await _words.plan(tx, mode="force_custom_plan")
         rows = await _rows(tx, caller, memory_type, looking)
+        await _words.plan(tx, mode="auto")
     else:
         rows = await _rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERREACH)
         if looking.embedding is not None and _fell_short(rows, looking.depth):

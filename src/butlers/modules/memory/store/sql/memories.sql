@@ -118,6 +118,10 @@ select greatest(t.reltuples, 0)::bigint
    and am.amname = 'hnsw'
    and x.indisvalid;
 
+-- name: plan(mode)!
+-- Whether statements are planned for their values each time, from now on until the transaction ends.
+select set_config('plan_cache_mode', :mode, true);
+
 -- name: word_frequencies(sample)
 -- How often each word stands in the current tenant's live facts, as a share of a sample; rare words are left out.
 select word, ndoc::double precision / :sample as share
