@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_011",
+    head="mem_012",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
