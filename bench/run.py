@@ -12,6 +12,7 @@ from report import BENCH, RESULTS, Report, Table
 BENCHES = (
     "limits",
     "peers",
+    "fresh",
     "growth",
     "quality",
     "finding",
