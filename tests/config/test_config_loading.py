@@ -199,7 +199,7 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "consolidate": "0 */3 * * *",
             "decay_sweep": "0 2 * * *",
             "episode_cleanup": "0 5 * * *",
-            "index_upkeep": "30 4 * * *",
+            "index_upkeep": "30 * * * *",
         },
     }
 
@@ -276,7 +276,7 @@ def test_memory_by_itself_is_as_documented() -> None:
             "consolidate": "0 */6 * * *",
             "decay_sweep": "0 3 * * *",
             "episode_cleanup": "0 4 * * *",
-            "index_upkeep": "30 4 * * *",
+            "index_upkeep": "30 * * * *",
         },
     }
 
