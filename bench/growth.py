@@ -144,7 +144,8 @@ async def main(sizes: Sequence[int], repeats: int) -> None:
 
 _ABOUT = (
     "One tenant, alone in its database. Searches are hybrid, over all types, below the protocol; the sweep lets "
-    "every fact fade, with an event for each, in a table without its graph; the cleanup deletes as many expired episodes as there are facts."
+    "every fact fade, with an event for each, in a table without its graph; the cleanup deletes as many expired "
+    "episodes as there are facts."
 )
 
 
