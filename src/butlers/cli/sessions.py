@@ -78,7 +78,7 @@ async def connect(
 ) -> None:
     """Put the butler's tools, and the hooks that bring its memory, into a project of Claude Code.
 
-    Example: `butlers connect my-butler claude-code --project ~/work/shop`
+    Example: `butlers connect my-butler claude-code --project ~/code/shop`
     """
     from butlers import app
     from butlers import connect as connecting
