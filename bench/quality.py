@@ -14,7 +14,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +105,24 @@ async def ways(memory: Memory, caller: Caller, space: Space, called: Mapping[str
 
         return ask
 
-    async def recalling(question: str) -> Sequence[str]:
-        kinds = (MemoryType.FACT, MemoryType.RULE)
-        found = await reading.recall(memory, caller, question, scope=None, limit=DEEPEST, types=kinds)
-        return [called[str(each["id"])] for each in found]
+    def recalling(mode: Mode) -> Way:
+        retrieval = memory.config.retrieval.model_copy(update={"recall_mode": mode.value})
+        configured = replace(memory, config=memory.config.model_copy(update={"retrieval": retrieval}))
+
+        async def ask(question: str) -> Sequence[str]:
+            kinds = (MemoryType.FACT, MemoryType.RULE)
+            found = await reading.recall(configured, caller, question, scope=None, limit=DEEPEST, types=kinds)
+            return [called[str(each["id"])] for each in found]
+
+        return ask
 
     return {
         "search, semantic": searching(Mode.SEMANTIC),
         "search, keyword": searching(Mode.KEYWORD),
         "search, hybrid": searching(Mode.HYBRID),
-        "recall": recalling,
+        "search, blended": searching(Mode.BLENDED),
+        "recall": recalling(Mode.HYBRID),
+        "recall, blended": recalling(Mode.BLENDED),
         "exact cosine": await _cosine(memory, space),
         "BM25": _bm25(space),
     }

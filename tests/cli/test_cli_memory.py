@@ -146,7 +146,7 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["search", "x", "--mode", "psychic"], "mode: Input should be 'semantic', 'keyword' or 'hybrid'."),
+        (["search", "x", "--mode", "psychic"], "mode: Input should be 'semantic', 'keyword', 'hybrid' or 'blended'."),
         (
             ["search", "x", "--limit", "0", "--min-confidence", "2"],
             "limit: Input should be greater than or equal to 1;",

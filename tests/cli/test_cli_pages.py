@@ -14,7 +14,7 @@ from butlers.modules.memory.domain import fusion, ranking
 from butlers.modules.memory.domain.decay import effective_confidence
 from butlers.modules.memory.domain.model import CANDIDATE_DECAY_RATE, MemoryType, Permanence
 from butlers.modules.memory.domain.scoring import Weights, recency
-from butlers.modules.memory.operations.reading import RECALL_DEPTH
+from butlers.modules.memory.operations.reading import DEEP
 from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
 
 JOBS = ("consolidate", "consolidation_retry", "decay_sweep", "episode_cleanup", "reembed", "index_upkeep")
@@ -144,7 +144,7 @@ def candidate(number: int, row: dict[str, str], unused: float | None = None) -> 
 def scored(**unused: float) -> dict[str, ranking.Scored]:
     names = [row["memory"] for row in GIVEN]
     found = [candidate(n, row, unused.get(row["memory"])) for n, row in enumerate(GIVEN)]
-    return {names[each.candidate.id.int]: each for each in ranking.recalled(found, Weights(), {}, RECALL_DEPTH)}
+    return {names[each.candidate.id.int]: each for each in ranking.recalled(found, Weights(), {}, DEEP)}
 
 
 def test_the_worked_example_is_what_the_domain_computes():
@@ -162,10 +162,10 @@ def test_the_worked_example_is_what_the_domain_computes():
 
 
 def test_the_numbers_in_the_text_are_what_the_domain_computes():
-    least, largest = fusion.rrf(RECALL_DEPTH, None, RECALL_DEPTH), fusion.rrf(1, 1, RECALL_DEPTH)
+    least, largest = fusion.rrf(DEEP, None, DEEP), fusion.rrf(1, 1, DEEP)
     assert f"1/160 + 1/161 = {least:.5f}" in SCORING
     assert f"2/61 = {largest:.5f}" in SCORING
-    assert f"looks {RECALL_DEPTH} deep" in SCORING
+    assert f"looks {DEEP} deep" in SCORING
     assert [recency(0), recency(7), recency(14)] == pytest.approx([1.0, 0.5, 0.25])
     weights = Weights()
     assert (

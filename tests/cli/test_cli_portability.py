@@ -120,7 +120,7 @@ async def test_what_was_imported_is_found_and_believed_as_before(here, source):
     who, lines = source
     other = here.somebody()
     await here.imported(other, lines)
-    for mode in ("semantic", "keyword", "hybrid"):
+    for mode in ("semantic", "keyword", "hybrid", "blended"):
         asked = {"mode": mode, "min_confidence": 0, "types": ["fact", "rule"]}
         before = await here.call(who, "memory_search", "what does Ada eat", **asked)
         after = await here.call(other, "memory_search", "what does Ada eat", **asked)

@@ -59,6 +59,7 @@ toolset = "full"
 context_token_budget = 4000
 default_limit = 21
 default_mode = "keyword"
+recall_mode = "blended"
 min_confidence = 0.3
 score_weights = { relevance = 0.5, importance = 0.2, recency = 0.2, confidence = 0.1 }
 section_quotas = { facts = 0.5, rules = 0.25, episodes = 0.25 }
@@ -178,6 +179,7 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "context_token_budget": 4000,
             "default_limit": 21,
             "default_mode": "keyword",
+                "recall_mode": "blended",
             "min_confidence": 0.3,
             "score_weights": {"relevance": 0.5, "importance": 0.2, "recency": 0.2, "confidence": 0.1},
             "section_quotas": {"facts": 0.5, "rules": 0.25, "episodes": 0.25},
@@ -255,6 +257,7 @@ def test_memory_by_itself_is_as_documented() -> None:
             "context_token_budget": 3000,
             "default_limit": 20,
             "default_mode": "hybrid",
+            "recall_mode": "hybrid",
             "min_confidence": 0.2,
             "score_weights": {"relevance": 0.4, "importance": 0.3, "recency": 0.2, "confidence": 0.1},
             "section_quotas": {"facts": 0.6, "rules": 0.25, "episodes": 0.15},

@@ -181,7 +181,7 @@ MEMORY: list[Case] = [
         'retrieval.default_mode = "both"',
         4,
         "retrieval.default_mode",
-        "is not one of semantic, keyword, hybrid",
+        "is not one of semantic, keyword, hybrid, blended",
     ),
     ("retrieval.min_confidence = 1.1", 4, "retrieval.min_confidence", "must be at most 1"),
     ("retrieval.score_weights = 5", 4, "retrieval.score_weights", "expected a table, got 5"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from butlers.modules.memory.domain.fusion import rrf
 from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.domain.ranking import Candidate, best, found, recalled
+from butlers.modules.memory.domain.ranking import Candidate, found, recalled
 from butlers.modules.memory.domain.scoring import Weights
 
 NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
@@ -97,7 +97,21 @@ def test_what_fits_the_question_outweighs_what_was_used_of_late():
     assert recalled([recent, asked_for], Weights(), MATURITY, 100)[0].candidate == asked_for
 
 
-def test_the_best_of_several_rankings_are_taken_from_all_of_them():
-    one = found([fact(1, similarity=0.9), fact(2, similarity=0.1)], Mode.SEMANTIC, 2)
-    other = found([fact(3, similarity=0.5), fact(4, similarity=0.4)], Mode.SEMANTIC, 2)
-    assert [each.score for each in best([*other, *one], 3)] == pytest.approx([0.9, 0.5, 0.4])
+def test_blended_adds_up_how_near_a_memory_is_and_how_much_of_the_question_it_has():
+    near, wordy, both = (
+        fact(1, similarity=0.8, coverage=0.0),
+        fact(2, similarity=-0.2, coverage=0.5),
+        fact(3, similarity=0.5, coverage=0.6),
+    )
+    ordered = found([near, wordy, both], Mode.BLENDED, 100)
+    assert [each.candidate for each in ordered] == [both, near, wordy]
+    assert [each.score for each in ordered] == pytest.approx([0.55, 0.4, 0.25])
+    assert ordered[0].rrf_score is None
+
+
+def test_recall_takes_relevance_from_the_measures_where_they_are_known():
+    ranked = fact(1, similarity=0.5, semantic_rank=1, keyword_rank=1)
+    measured = ranked._replace(coverage=0.7)
+    by_rank, by_measure = (recalled([each], Weights(), MATURITY, 100)[0] for each in (ranked, measured))
+    assert [each.signals and each.signals.relevance for each in (by_rank, by_measure)] == pytest.approx([1.0, 0.6])
+    assert [each.rrf_score is None for each in (by_rank, by_measure)] == [False, True]

@@ -1,5 +1,6 @@
 """Texts on their way in: made storable, made searchable, or refused."""
 
+import math
 import unicodedata
 
 import pytest
@@ -27,7 +28,7 @@ from butlers.modules.memory.domain.text import (
     preprocess_query,
     question,
 )
-from butlers.modules.memory.domain.words import MOST_WORDS, rarest
+from butlers.modules.memory.domain.words import MOST_WORDS, TELLING, coverage, rarest, weights
 
 ANYTHING = st.text(st.characters(), max_size=80)
 BLANKS = st.text(st.sampled_from(" \t\n\r\x00\u00a0\u2003\x85\x1f"), max_size=5)
@@ -198,3 +199,29 @@ def test_the_commonest_words_go_once_the_rarer_ones_bring_enough():
     frequencies = {"the": 0.9, "user": 0.5, "peanut": 0.005}
     assert rarest(["the", "user", "peanut"], frequencies, 100_000, 20) == ["peanut"]
     assert rarest(["the", "user", "peanut"], frequencies, 100, 20) == ["peanut", "user", "the"]
+
+
+def test_a_word_says_the_more_the_fewer_memories_it_stands_in_and_nothing_in_all_of_them():
+    found = weights(["user", "jazz", "peanut"], {"user": 1.0, "jazz": 0.5})
+    assert found == {"peanut": pytest.approx(-math.log(1 / 400)), "jazz": pytest.approx(math.log(2)), "user": 0.0}
+
+
+@given(
+    st.sets(st.text(max_size=4), max_size=100),
+    st.dictionaries(st.text(max_size=4), st.floats(0.005, 1.5), max_size=50),
+    st.data(),
+)
+def test_coverage_lies_between_none_and_all_of_a_question_and_grows_with_each_word(words, frequencies, data):
+    telling = weights(words, frequencies)
+    assert len(telling) <= MOST_WORDS
+    assert telling.keys() <= words
+    some = data.draw(st.sets(st.sampled_from(sorted(telling))) if telling else st.just(set()))
+    more = some | data.draw(st.sets(st.sampled_from(sorted(telling))) if telling else st.just(set()))
+    assert 0 == coverage([], telling) <= coverage(some, telling) <= coverage(more, telling) + 1e-9 <= 1 + 1e-9
+    assert coverage(telling, telling) == (pytest.approx(1) if any(telling.values()) else 0)
+
+
+def test_whoever_has_the_most_telling_words_of_a_long_question_has_all_of_it():
+    telling = weights([f"w{number}" for number in range(60)], {})
+    assert coverage([f"w{number}" for number in range(TELLING)], telling) == 1.0
+    assert coverage(["w0"], telling) == pytest.approx(1 / TELLING)

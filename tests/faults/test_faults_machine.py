@@ -137,7 +137,7 @@ class Everything(RuleBasedStateMachine):
             code, _ = self.call(who, f"memory_mark_{'helpful' if helpful else 'harmful'}", rule_id=rule_id)
             assert code == self.ledgers[who].mark(rule_id, helpful=helpful)
 
-    @rule(who=WHO, mode=st.sampled_from(["semantic", "hybrid"]))
+    @rule(who=WHO, mode=st.sampled_from(["semantic", "hybrid", "blended"]))
     def find(self, who, mode):
         ledger = self.ledgers[who]
         found = self.answer(who, "memory_search", query="what to drink", mode=mode, min_confidence=0, **SEEN)

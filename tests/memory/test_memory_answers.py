@@ -309,7 +309,7 @@ async def test_row_25_a_megabyte_of_distinct_words_is_kept_and_asked(tools, text
     rule = await tools.rule(text)
     assert (await tools("memory_get", type="rule", id=rule))["content"] == text
     assert await tools.ids("memory_search", query=text[:50], mode="keyword") == [rule]
-    for mode in ("keyword", "hybrid"):
+    for mode in ("keyword", "hybrid", "blended"):
         assert await tools.ids("memory_search", query=text, mode=mode) == [rule]
     assert await tools.ids("memory_recall", topic=text) == [rule]
 

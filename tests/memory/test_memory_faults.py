@@ -309,12 +309,13 @@ async def test_row_32_without_the_model_words_still_find_and_the_log_warns(model
     caplog.set_level(logging.WARNING, logger="butlers.memory")
     assert set(await modelless.ids("memory_search", query="tea", mode="keyword")) == {fact, rule}
     assert caplog.records == []
-    assert set(await modelless.ids("memory_search", query="tea")) == {fact, rule}
+    for mode in ("hybrid", "blended"):
+        assert set(await modelless.ids("memory_search", query="tea", mode=mode)) == {fact, rule}
     assert set(await modelless.ids("memory_recall", topic="tea")) == {fact, rule}
     text = await modelless("memory_context", trigger_prompt="tea", butler=memory.butler)
     assert "drinks green tea" in text
     warnings = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
-    assert warnings == ["the embedding model is not available: searching by words alone"] * 3
+    assert warnings == ["the embedding model is not available: searching by words alone"] * 4
 
 
 async def test_row_32_without_the_model_a_semantic_search_and_a_write_say_so(modelless, tools, memory, archive):

@@ -1,6 +1,8 @@
 """The right memories come out: searching, recalling, reading one."""
 
+import math
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -8,10 +10,10 @@ import pytest
 from butlers.modules.memory.domain.fusion import relevance, rrf
 from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact
 from butlers.modules.memory.domain.scoring import recency
-from butlers.modules.memory.operations import reading, writing
+from butlers.modules.memory.operations import context, reading, writing
 from memory.stage import ASKED
 
-MODES = ("semantic", "keyword", "hybrid")
+MODES = tuple(Mode)
 
 
 async def store_kinds(tools, memory, content: str) -> dict[str, str]:
@@ -87,6 +89,46 @@ async def test_hybrid_search_fuses_both_ranks(tools):
     assert found[0]["content"] == "peanut allergy"
     assert found == sorted(found, key=lambda each: -each["rrf_score"])
     assert any("keyword_rank" not in each for each in found), "one was found by meaning alone"
+
+
+async def test_blended_search_adds_up_nearness_and_words_of_whatever_either_arm_found(tools, engine):
+    contents = ["peanut allergy", "allergic to nuts", "old car", "peanut butter", "jazz"]
+    for number, content in enumerate(contents):
+        await tools.fact(content, predicate=f"p{number}")
+    found = {each["content"]: each for each in await tools("memory_search", query="peanut allergy", mode="blended")}
+    asked = await engine.embed("peanut allergy")
+    # Of five facts "peanut" stands in two, "allergi" in one and "allerg" is another word.
+    peanut, allergy = -math.log(2 / 5), -math.log(1 / 5)
+    covered = dict.fromkeys(contents, 0.0) | {
+        "peanut allergy": 1.0,
+        "peanut butter": peanut / (peanut + allergy),
+    }
+    for number, content in enumerate(contents):
+        cosine = sum(a * b for a, b in zip(asked, await engine.embed(f"user p{number} {content}"), strict=True))
+        each = found[content]
+        assert each["similarity"] == pytest.approx(cosine, abs=1e-5)
+        assert each["coverage"] == pytest.approx(covered[content])
+        assert each["score"] == pytest.approx((max(cosine, 0.0) + covered[content]) / 2, abs=1e-5)
+        assert "rrf_score" not in each
+    assert list(found) == sorted(found, key=lambda content: -found[content]["score"])
+
+
+async def test_recall_and_context_take_relevance_from_the_measures_where_that_is_configured(memory, caller, tools):
+    """The same memories and questions: only what their relevance is made of differs."""
+    retrieval = memory.config.retrieval.model_copy(update={"recall_mode": "blended"})
+    blended = replace(memory, config=memory.config.model_copy(update={"retrieval": retrieval}))
+    for number, content in enumerate(["peanut allergy", "allergic to nuts", "old car"]):
+        await tools.fact(content, predicate=f"p{number}")
+    asked = {"scope": None, "limit": 10, "types": (MemoryType.FACT, MemoryType.RULE)}
+    by_rank = await reading.recall(memory, caller, "peanut allergy", **asked)
+    by_measure = await reading.recall(blended, caller, "peanut allergy", **asked)
+    assert {each["coverage"] for each in by_rank} == {None}
+    for each in by_measure:
+        assert each["relevance"] == pytest.approx((max(each["similarity"], 0.0) + each["coverage"]) / 2)
+        assert each["rrf_score"] is None
+    assert by_measure[0]["content"] == "peanut allergy"
+    told = await context.build(blended, caller, "peanut allergy", memory.butler, None)
+    assert told.index("peanut allergy") < told.index("old car")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -202,7 +202,7 @@ async def test_row_30_a_tiny_tenant_gets_all_it_asks_for_after_a_mid_sized_one(t
     for number in range(12):
         await tools.fact("tea", predicate=f"p{number}")
     for _ in range(5):
-        for mode in ("semantic", "keyword", "hybrid"):
+        for mode in ("semantic", "keyword", "hybrid", "blended"):
             assert len(await tools("memory_search", query="tea", limit=10, mode=mode)) == 10
         assert len(await tools("memory_recall", topic="tea", limit=10)) == 10
 

@@ -516,7 +516,7 @@ async def test_a_fading_memory_is_found_and_says_so_and_an_expired_one_is_not(me
         for state, confidence in (("fading", "0.15"), ("expired", "0.04")):
             await archive.change(kind, ids[state], confidence=confidence)
     await sweeps.sweep(memory, caller)
-    for mode in ("hybrid", "semantic", "keyword"):
+    for mode in ("hybrid", "blended", "semantic", "keyword"):
         asked = {"query": "where is the bicycle", "mode": mode, "types": ["fact", "rule"]}
         found = await tools("memory_search", min_confidence=0, **asked)
         assert {(each["id"], each["lifecycle"]) for each in found} == {

@@ -266,7 +266,7 @@ async def test_old_vectors_are_not_compared_with_new_ones_and_words_find_both(me
     assert await found(memory, caller, "herbal tea") == ids["old"]
     assert await found(renewed, caller, "herbal tea") == ids["new"]
     for at in (memory, renewed):
-        for mode in ("keyword", "hybrid"):
+        for mode in ("keyword", "hybrid", "blended"):
             assert await found(at, caller, "herbal tea", mode) == ids["old"] | ids["new"]
     assert await reembedding.backlog(renewed, caller) == await reembedding.backlog(memory, caller) == 3
 

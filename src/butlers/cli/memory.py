@@ -133,7 +133,7 @@ async def search(
         list[str] | None, typer.Option(help="episode, fact, rule: a,b or the option repeated; all by default.")
     ] = None,
     scope: Scope = None,
-    mode: Annotated[str | None, typer.Option(help="semantic, keyword or hybrid.")] = None,
+    mode: Annotated[str | None, typer.Option(help="semantic, keyword, hybrid or blended.")] = None,
     limit: Limit = None,
     min_confidence: Annotated[float | None, typer.Option(help="Leave out what is believed less, 0 to 1.")] = None,
     tenant: Tenant = None,

@@ -84,10 +84,14 @@ class RetrievalConfig(Table):
         le=100,
         description="Results of a search that names no limit. Lower it to spend fewer tokens.",
     )
-    default_mode: Literal["semantic", "keyword", "hybrid"] = Field(
+    default_mode: Literal["semantic", "keyword", "hybrid", "blended"] = Field(
         "hybrid",
-        description="How a search that names no mode looks: by meaning, by words, or by both. Change it when "
-        "one of the two is known to serve your texts better.",
+        description="How a search that names no mode looks: by meaning, by words, or by both, put together by their "
+        "ranks (`hybrid`) or by what both measure (`blended`). Change it when another serves your texts better.",
+    )
+    recall_mode: Literal["hybrid", "blended"] = Field(
+        "hybrid",
+        description="What `memory_recall` and `memory_context` take relevance from: ranks or measures, as above.",
     )
     min_confidence: Share = Field(
         0.2, description="Facts and rules believed less than this are not found. 0 finds everything."

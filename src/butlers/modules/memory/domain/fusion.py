@@ -1,4 +1,4 @@
-"""Reciprocal rank fusion: two rankings become one."""
+"""How what two arms say of a memory becomes one score: by its ranks in both, or by the measures themselves."""
 
 from functools import cache
 
@@ -15,6 +15,11 @@ def relevance(score: float, depth: int) -> float:
     """The fused score on a scale from the least to the largest value fusion can give at this depth."""
     least, largest = _bounds(depth)
     return min(1.0, max(0.0, (score - least) / (largest - least)))
+
+
+def blend(similarity: float | None, coverage: float) -> float:
+    """Nearness and words, half and half, each from 0 to 1: unlike a rank it says how well a memory fits by itself."""
+    return (max(similarity or 0.0, 0.0) + coverage) / 2
 
 
 @cache

@@ -98,6 +98,7 @@ class Mode(StrEnum):
     SEMANTIC = "semantic"
     KEYWORD = "keyword"
     HYBRID = "hybrid"
+    BLENDED = "blended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

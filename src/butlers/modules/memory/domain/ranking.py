@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from butlers.modules.memory.domain.fusion import relevance, rrf
+from butlers.modules.memory.domain.fusion import blend, relevance, rrf
 from butlers.modules.memory.domain.model import MOST_IMPORTANT, MemoryType, Mode
 from butlers.modules.memory.domain.scoring import Signals, Weights, composite, recency
 
@@ -26,6 +26,8 @@ class Candidate(NamedTuple):
     confidence: float | None = None
     maturity: str | None = None
     awaits_inversion: bool = False
+    coverage: float | None = None
+    """How much of the question its words are; known where the measures are blended."""
 
 
 class Scored(NamedTuple):
@@ -58,26 +60,27 @@ def recalled(
     )
 
 
-def best(scored: Iterable[Scored], limit: int) -> list[Scored]:
-    """The best of several rankings."""
-    return _ordered(scored)[:limit]
-
-
 def _scored(candidate: Candidate, mode: Mode, depth: int) -> Scored:
     if mode is Mode.SEMANTIC:
         return Scored(candidate, candidate.similarity or 0.0)
     if mode is Mode.KEYWORD:
         # A rank lies below 1: a memory with all the words comes before every one with some.
         return Scored(candidate, (candidate.rank or 0.0) + (1.0 if candidate.has_all else 0.0))
+    if mode is Mode.BLENDED:
+        return Scored(candidate, blend(candidate.similarity, candidate.coverage or 0.0))
     fused = rrf(candidate.semantic_rank, candidate.keyword_rank, depth)
     return Scored(candidate, fused, fused)
 
 
 def _composite(candidate: Candidate, weights: Weights, maturity_importance: dict[str, float], depth: int) -> Scored:
-    fused = rrf(candidate.semantic_rank, candidate.keyword_rank, depth)
+    if candidate.coverage is None:
+        fused = rrf(candidate.semantic_rank, candidate.keyword_rank, depth)
+        fits = relevance(fused, depth)
+    else:
+        fused, fits = None, blend(candidate.similarity, candidate.coverage)
     weight = maturity_importance[candidate.maturity] if candidate.maturity else candidate.importance or 0.0
     signals = Signals(
-        relevance=relevance(fused, depth),
+        relevance=fits,
         importance=weight / MOST_IMPORTANT,
         recency=recency(candidate.idle_days),
         confidence=candidate.confidence or 0.0,

@@ -1,10 +1,16 @@
-"""Which words of a question are worth looking up."""
+"""Which words of a question are worth looking up, and how much each of them says."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from heapq import nlargest
 
 MOST_WORDS = 64
 RANKED_AT_MOST = 500
 ENOUGH = 200
+RARE = 1 / 400
+"""The share of memories a word is taken to stand in that too few of a sample have for it to be counted."""
+TELLING = 8
+"""Whoever has as much as this many of a question's most telling words has all it asks for."""
 LONGEST_PLAIN_QUESTION = 600
 """Questions up to this long are asked with all their words in a small tenant."""
 
@@ -23,3 +29,15 @@ def rarest(words: Sequence[str], frequencies: Mapping[str, float], size: int, de
         picked.append(word)
         expected += matches
     return picked
+
+
+def coverage(found: Collection[str], weights: Mapping[str, float]) -> float:
+    """How much of a question the words found in a memory are, from 0 to 1."""
+    whole = sum(nlargest(TELLING, weights.values()))
+    return min(1.0, sum(weights[word] for word in found) / whole) if whole else 0.0
+
+
+def weights(words: Collection[str], frequencies: Mapping[str, float]) -> dict[str, float]:
+    """How much each word of a question says: the fewer memories it stands in, the more; in every one, nothing."""
+    shares = {word: min(1.0, frequencies.get(word, RARE)) for word in words}
+    return {word: -math.log(shares[word]) for word in sorted(shares, key=shares.__getitem__)[:MOST_WORDS]}

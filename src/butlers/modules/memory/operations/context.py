@@ -19,7 +19,7 @@ async def build(memory: Memory, caller: Caller, trigger_prompt: str, butler: str
     """What the butler knows that matters for this prompt, within the budget."""
     butler = memory.speaks_for(caller, short_text("butler", butler, LONGEST_SCOPE))
     asked = question(trigger_prompt, "trigger_prompt")
-    embedding, mode = await embedded_question(memory, asked, Mode.HYBRID)
+    embedding, mode = await embedded_question(memory, asked, Mode(memory.config.retrieval.recall_mode))
     kinds = (MemoryType.FACT, MemoryType.RULE)
     async with memory.reading(caller) as tx:
         scored = (await recalled(memory, tx, caller, asked, embedding, mode, butler, kinds))[:MOST_RECALLED]

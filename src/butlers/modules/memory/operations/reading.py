@@ -14,13 +14,14 @@ from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.domain.ranking import Candidate, Scored
 from butlers.modules.memory.domain.scoring import Weights
 from butlers.modules.memory.domain.text import question
-from butlers.modules.memory.domain.words import LONGEST_PLAIN_QUESTION, rarest
+from butlers.modules.memory.domain.words import LONGEST_PLAIN_QUESTION, coverage, rarest, weights
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories
 from butlers.modules.memory.store import search as arms
 from butlers.modules.memory.store.search import Looking
 
-RECALL_DEPTH = 100
+DEEP = 100
+"""How many of each arm are put together where more is weighed than the order they came in."""
 EXACT_UP_TO = 12_000
 GRAPH_FROM = 5_000
 """From here on a graph that holds little else finds the nearest sooner than comparing everything."""
@@ -45,15 +46,10 @@ async def search(
     """The best matches among the types asked for, each with the parts of its score."""
     asked = question(query)
     embedding, mode = await embedded_question(memory, asked, mode)
+    depth = max(DEEP, limit) if mode is Mode.BLENDED else limit
     async with memory.reading(caller) as tx:
-        found: list[Scored] = []
-        for memory_type in sorted(types):
-            looking = await _looking(
-                memory, tx, caller, memory_type, asked, embedding, mode, scope, min_confidence, limit
-            )
-            some = await arms.candidates(tx, caller, memory_type, looking)
-            found += ranking.found(some, mode, limit)
-        best = ranking.best(found, limit)
+        found = await _candidates(memory, tx, caller, asked, embedding, mode, scope, min_confidence, depth, types)
+        best = ranking.found(found, mode, depth)[:limit]
         rows = await memories.show(tx, caller, **_ids(best))
     return [_shown(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
@@ -63,7 +59,7 @@ async def recall(
 ) -> list[Shown]:
     """The facts and rules that matter most for a topic, noted as referenced."""
     asked = question(topic, "topic")
-    embedding, mode = await embedded_question(memory, asked, Mode.HYBRID)
+    embedding, mode = await embedded_question(memory, asked, Mode(memory.config.retrieval.recall_mode))
     async with memory.reading(caller) as tx:
         best = (await recalled(memory, tx, caller, asked, embedding, mode, scope, types))[:limit]
         ids = _ids(best)
@@ -83,13 +79,10 @@ async def recalled(
 ) -> list[Scored]:
     """Facts and rules by composite score, without noting anything."""
     retrieval = memory.config.retrieval
-    depth = max(RECALL_DEPTH, retrieval.default_limit)
-    found: list[Candidate] = []
-    for memory_type in sorted(types):
-        looking = await _looking(
-            memory, tx, caller, memory_type, asked, embedding, mode, scope, retrieval.min_confidence, depth
-        )
-        found += await arms.candidates(tx, caller, memory_type, looking)
+    depth = max(DEEP, retrieval.default_limit)
+    found = await _candidates(
+        memory, tx, caller, asked, embedding, mode, scope, retrieval.min_confidence, depth, types
+    )
     weights = Weights(**retrieval.score_weights.model_dump())
     return ranking.recalled(found, weights, retrieval.maturity_importance.model_dump(), depth)
 
@@ -122,6 +115,50 @@ async def _in_time(memory: Memory, asked: str) -> Sequence[float]:
             return await memory.embedder.embed(asked)
     except TimeoutError:
         raise Unavailable("the embedding model is too slow right now", hint="Search with mode = keyword.") from None
+
+
+async def _candidates(
+    memory: Memory,
+    tx: Connection,
+    caller: Caller,
+    asked: str,
+    embedding: Sequence[float] | None,
+    mode: Mode,
+    scope: str | None,
+    min_confidence: float,
+    depth: int,
+    types: Collection[MemoryType],
+) -> list[Candidate]:
+    """What the arms find of each type, so deep."""
+    found: list[Candidate] = []
+    for memory_type in sorted(types):
+        looking = await _looking(
+            memory, tx, caller, memory_type, asked, embedding, mode, scope, min_confidence, depth
+        )
+        found += await arms.candidates(tx, caller, memory_type, looking)
+    if mode is Mode.BLENDED and embedding is not None:
+        return await _measured(memory, tx, caller, asked, embedding, scope, found)
+    return found
+
+
+async def _measured(
+    memory: Memory,
+    tx: Connection,
+    caller: Caller,
+    asked: str,
+    embedding: Sequence[float],
+    scope: str | None,
+    found: Sequence[Candidate],
+) -> list[Candidate]:
+    """The same with both measures known of each, also where only one arm found it."""
+    size = await _size(memory, tx, caller, MemoryType.FACT, memory.scopes(scope))
+    telling = weights(await arms.lexemes(tx, asked), await _frequencies(memory, tx, caller, size))
+    looked = await arms.closer(tx, caller, found, memory.embedder.version.id, embedding, telling)
+    return [
+        each._replace(similarity=row["similarity"], coverage=coverage(row["words"], telling))
+        for each in found
+        if (row := looked.get(each.id))
+    ]
 
 
 async def _looking(
@@ -173,8 +210,13 @@ async def _picked(
     if size <= FEW and len(asked) <= LONGEST_PLAIN_QUESTION:
         return None
     words = await arms.lexemes(tx, asked)
-    frequencies = {} if size <= FEW else await memory.words.get(caller.tenant, lambda: arms.word_frequencies(tx))
+    frequencies = {} if size <= FEW else await _frequencies(memory, tx, caller, size)
     return rarest(words, frequencies, size, depth)
+
+
+async def _frequencies(memory: Memory, tx: Connection, caller: Caller, size: int) -> dict[str, float]:
+    """How common words are among the tenant's memories, looked at anew whenever there are twice as many."""
+    return await memory.words.get((caller.tenant, size.bit_length()), lambda: arms.word_frequencies(tx))
 
 
 def _ids(best: Sequence[Scored]) -> dict[str, list[UUID]]:
@@ -196,6 +238,7 @@ def _shown(row: Any, scored: Scored) -> Shown:
         "semantic_rank": candidate.semantic_rank,
         "keyword_rank": candidate.keyword_rank,
         "rrf_score": scored.rrf_score,
+        "coverage": candidate.coverage,
     }
     if signals is not None:
         parts |= {"relevance": signals.relevance, "recency": signals.recency}

@@ -1,6 +1,6 @@
 """The arms of a search: the nearest vectors and the right words, of one kind of memory at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,6 @@ _SQL = {
 _words = statements("memories")
 MOST_RANKED = 5_000
 """How many rows the keyword arm ranks at the most, however common its words are."""
-WORD_SAMPLE = 3_000
 _OVERREACH = 3
 _ALL = 2**31
 
@@ -102,6 +101,31 @@ async def _rows(
     return [row async for row in found]
 
 
+async def closer(
+    tx: Connection,
+    caller: Caller,
+    found: Iterable[Candidate],
+    version_id: UUID,
+    embedding: Sequence[float],
+    words: Collection[str],
+) -> dict[UUID, Record]:
+    """Of each that was found, whichever arm found it: how near it is, and which of these words it has."""
+    ids: dict[MemoryType, list[UUID]] = {kind: [] for kind in MemoryType}
+    for each in found:
+        ids[each.memory_type].append(each.id)
+    rows = _words.closer(
+        tx,
+        tenant_id=caller.tenant,
+        version=version_id,
+        embedding=embedding,
+        words=list(words),
+        fact_ids=ids[MemoryType.FACT],
+        rule_ids=ids[MemoryType.RULE],
+        episode_ids=ids[MemoryType.EPISODE],
+    )
+    return {row["id"]: row async for row in rows}
+
+
 async def size(
     tx: Connection, caller: Caller, memory_type: MemoryType, scopes: Sequence[str] | None, most: int
 ) -> int:
@@ -118,7 +142,7 @@ async def graph_size(tx: Connection, memory_type: MemoryType) -> int | None:
 
 async def word_frequencies(tx: Connection) -> dict[str, float]:
     """The share of the tenant's facts each common word stands in."""
-    rows: Any = _words.word_frequencies(tx, sample=float(WORD_SAMPLE))
+    rows: Any = _words.word_frequencies(tx)
     return {row["word"]: row["share"] async for row in rows}
 
 

@@ -67,6 +67,7 @@ class Memory(TypedDict, total=False):
     semantic_rank: int
     keyword_rank: int
     rrf_score: float
+    coverage: float
     relevance: float
     recency: float
     tenant_id: str

@@ -25,7 +25,9 @@ async def memory_search(
     types: TypeNames = None,
     scope: Scope = None,
     mode: Annotated[
-        Literal["semantic", "keyword", "hybrid"] | None, Blank, Field(description="By meaning, by words, or both.")
+        Literal["semantic", "keyword", "hybrid", "blended"] | None,
+        Blank,
+        Field(description="By meaning, by words, or both: by ranks (hybrid) or measures (blended)."),
     ] = None,
     limit: Limit = None,
     min_confidence: Annotated[

@@ -122,13 +122,41 @@ select greatest(t.reltuples, 0)::bigint
 -- Whether statements are planned for their values each time, from now on until the transaction ends.
 select set_config('plan_cache_mode', :mode, true);
 
--- name: word_frequencies(sample)
+-- name: word_frequencies()
 -- How often each word stands in the current tenant's live facts, as a share of a sample; rare words are left out.
-select word, ndoc::double precision / :sample as share
-  from ts_stat($q$
-      select search_vector from facts where tenant_id = current_tenant() and validity = 'active' limit 3000
-  $q$)
- where ndoc > 15;
+with sample as (
+    select count(*) as size
+      from (select 1 from facts where tenant_id = current_tenant() and validity = 'active' limit 3000) f
+)
+select word, ndoc::double precision / sample.size as share
+  from sample,
+       ts_stat($q$
+           select search_vector from facts where tenant_id = current_tenant() and validity = 'active' limit 3000
+       $q$)
+ where ndoc > sample.size / 200.0;
+
+-- name: closer(tenant_id, version, embedding, words, fact_ids, rule_ids, episode_ids)
+-- How near each of these memories is, and which of the words it has.
+with these as (
+    select id, embedding_version_id, embedding, search_vector
+      from facts
+     where tenant_id = :tenant_id
+       and id = any (:fact_ids)
+    union all
+    select id, embedding_version_id, embedding, search_vector
+      from rules
+     where tenant_id = :tenant_id
+       and id = any (:rule_ids)
+    union all
+    select id, embedding_version_id, embedding, search_vector
+      from episodes
+     where tenant_id = :tenant_id
+       and id = any (:episode_ids)
+)
+select id,
+       case when embedding_version_id = :version then 1 - (embedding <=> :embedding) end as similarity,
+       array(select unnest(tsvector_to_array(search_vector)) intersect select unnest(:words::text[])) as words
+  from these;
 
 -- name: lexemes(question)$
 -- The words of a question as the index knows them.
