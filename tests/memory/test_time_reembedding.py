@@ -22,6 +22,7 @@ from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact, NewRu
 from butlers.modules.memory.embedding import EmbeddingEngine
 from butlers.modules.memory.onnx_folder import OnnxFolder
 from butlers.modules.memory.operations import management, reading, reembedding, sweeps, writing
+from butlers.modules.memory.operations.patience import patiently
 from memory.stage import ASKED, write_butler
 from memory.thinking import apart, happened
 
@@ -475,6 +476,14 @@ async def test_recalling_and_storing_go_on_while_everything_is_embedded_anew(tmp
         await own.archive.connection.execute("alter table facts set (autovacuum_enabled = false)")
         memory, caller = replace(own.memory, embedder=other), own.somebody()
         await plant(own.archive, own.memory, caller.tenant, 200)
+        # Connections are made beforehand: on a busy machine that alone may take longer than a call waits for one.
+        together = asyncio.Barrier(6)
+
+        async def connected():
+            async with memory.transaction(caller):
+                await together.wait()
+
+        await asyncio.gather(*(patiently(connected) for _ in range(together.parties)))
 
         async def recalled():
             await asyncio.sleep(random.uniform(0, 0.08))
