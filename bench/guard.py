@@ -129,7 +129,7 @@ async def counted() -> dict[str, Count]:
             counts[f"statements: {name}"] = Count(len(said))
             counts[f"allocated KiB: {name}"] = Count(await _allocated(work), 0.3)
         for name in ("search, semantic", "search, keyword", "search, hybrid", "recall"):
-            counts[f"rows read for a row returned: {name}"] = Count(await _read(butler, owner, works.all[name]), 0.1)
+            counts[f"rows read for a row returned: {name}"] = Count(await _read(butler, owner, works.all[name]), 0.2)
         counts["WAL records: store_fact"] = Count(await _records(butler, owner, works.store_fact), 0.2)
         counts["updates in place: recall"] = Count(await _in_place(butler, owner, works.recall), 0.05, True)
         await owner.close()

@@ -179,7 +179,7 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "context_token_budget": 4000,
             "default_limit": 21,
             "default_mode": "keyword",
-                "recall_mode": "blended",
+            "recall_mode": "blended",
             "min_confidence": 0.3,
             "score_weights": {"relevance": 0.5, "importance": 0.2, "recency": 0.2, "confidence": 0.1},
             "section_quotas": {"facts": 0.5, "rules": 0.25, "episodes": 0.25},

@@ -15,6 +15,7 @@ from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
 from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.operations import reading, upkeep
+from butlers.modules.memory.operations.looking import Look
 from butlers.modules.memory.operations.upkeep import Measured
 from butlers.modules.memory.runtime import Kept
 from butlers.modules.memory.store import upkeep as store
@@ -278,10 +279,8 @@ async def is_compared_with_each(at, caller):
     """Whether a search looks at every vector, by what is known now."""
     memory = replace(at.memory, sizes=Kept(0), graphs=Kept(0))
     async with memory.reading(caller) as tx:
-        looking = await reading._looking(
-            memory, tx, caller, MemoryType.FACT, "tea", [0.0], Mode.SEMANTIC, "*", 0.2, 10
-        )
-    return looking.exactly
+        look = Look(memory, tx, caller, "tea", [0.0], Mode.SEMANTIC, "*", 0.2, 10)
+        return (await look.way_to(MemoryType.FACT)).exactly
 
 
 @pytest.mark.parametrize("table", TABLES)
