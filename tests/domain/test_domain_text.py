@@ -28,7 +28,7 @@ from butlers.modules.memory.domain.text import (
     preprocess_query,
     question,
 )
-from butlers.modules.memory.domain.words import MOST_WORDS, TELLING, coverage, rarest, weights
+from butlers.modules.memory.domain.words import MOST_WORDS, TELLING, rarest, telling
 
 ANYTHING = st.text(st.characters(), max_size=80)
 BLANKS = st.text(st.sampled_from(" \t\n\r\x00\u00a0\u2003\x85\x1f"), max_size=5)
@@ -202,8 +202,12 @@ def test_the_commonest_words_go_once_the_rarer_ones_bring_enough():
 
 
 def test_a_word_says_the_more_the_fewer_memories_it_stands_in_and_nothing_in_all_of_them():
-    found = weights(["user", "jazz", "peanut"], {"user": 1.0, "jazz": 0.5})
-    assert found == {"peanut": pytest.approx(-math.log(1 / 400)), "jazz": pytest.approx(math.log(2)), "user": 0.0}
+    words = telling(["user", "jazz", "peanut"], {"user": 1.0, "jazz": 0.5})
+    assert words.weights == {
+        "peanut": pytest.approx(-math.log(1 / 400)),
+        "jazz": pytest.approx(math.log(2)),
+        "user": 0.0,
+    }
 
 
 @given(
@@ -212,16 +216,17 @@ def test_a_word_says_the_more_the_fewer_memories_it_stands_in_and_nothing_in_all
     st.data(),
 )
 def test_coverage_lies_between_none_and_all_of_a_question_and_grows_with_each_word(words, frequencies, data):
-    telling = weights(words, frequencies)
-    assert len(telling) <= MOST_WORDS
-    assert telling.keys() <= words
-    some = data.draw(st.sets(st.sampled_from(sorted(telling))) if telling else st.just(set()))
-    more = some | data.draw(st.sets(st.sampled_from(sorted(telling))) if telling else st.just(set()))
-    assert 0 == coverage([], telling) <= coverage(some, telling) <= coverage(more, telling) + 1e-9 <= 1 + 1e-9
-    assert coverage(telling, telling) == (pytest.approx(1) if any(telling.values()) else 0)
+    known = telling(words, frequencies)
+    assert len(known.weights) <= MOST_WORDS
+    assert known.weights.keys() <= words
+    choice = st.sets(st.sampled_from(sorted(known.weights))) if known.weights else st.just(set())
+    some = data.draw(choice)
+    more = some | data.draw(choice)
+    assert 0 == known.coverage([]) <= known.coverage(some) <= known.coverage(more) + 1e-9 <= 1 + 1e-9
+    assert known.coverage(known.weights) == (pytest.approx(1) if any(known.weights.values()) else 0)
 
 
 def test_whoever_has_the_most_telling_words_of_a_long_question_has_all_of_it():
-    telling = weights([f"w{number}" for number in range(60)], {})
-    assert coverage([f"w{number}" for number in range(TELLING)], telling) == 1.0
-    assert coverage(["w0"], telling) == pytest.approx(1 / TELLING)
+    known = telling([f"w{number}" for number in range(60)], {})
+    assert known.coverage([f"w{number}" for number in range(TELLING)]) == 1.0
+    assert known.coverage(["w0"]) == pytest.approx(1 / TELLING)

@@ -35,7 +35,12 @@ class EmbeddingVersion:
     @property
     def id(self) -> UUID:
         """The same for the same model and version everywhere, so that nobody has to look it up."""
-        return uuid5(NAMESPACE_URL, f"butlers:embedding:{self.model}:{self.version}:{self.dimensions}")
+        return _id(f"butlers:embedding:{self.model}:{self.version}:{self.dimensions}")
+
+
+@cache
+def _id(version: str) -> UUID:
+    return uuid5(NAMESPACE_URL, version)
 
 
 class Embedder(Protocol):

@@ -1,8 +1,8 @@
 """Which words of a question are worth looking up, and how much each of them says."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from heapq import nlargest
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 MOST_WORDS = 64
 RANKED_AT_MOST = 500
@@ -31,13 +31,20 @@ def rarest(words: Sequence[str], frequencies: Mapping[str, float], size: int, de
     return picked
 
 
-def coverage(found: Collection[str], weights: Mapping[str, float]) -> float:
-    """How much of a question the words found in a memory are, from 0 to 1."""
-    whole = sum(nlargest(TELLING, weights.values()))
-    return min(1.0, sum(weights[word] for word in found) / whole) if whole else 0.0
+class Telling(NamedTuple):
+    """How much each word of a question says, and how much of that a memory has to have to have it all."""
+
+    weights: Mapping[str, float]
+    whole: float
+
+    def coverage(self, found: Iterable[str]) -> float:
+        """How much of the question the words found in a memory are, from 0 to 1."""
+        return min(1.0, sum(self.weights[word] for word in found) / self.whole) if self.whole else 0.0
 
 
-def weights(words: Collection[str], frequencies: Mapping[str, float]) -> dict[str, float]:
-    """How much each word of a question says: the fewer memories it stands in, the more; in every one, nothing."""
+def telling(words: Collection[str], frequencies: Mapping[str, float]) -> Telling:
+    """The fewer memories a word stands in, the more it says; one that stands in all of them says nothing."""
     shares = {word: min(1.0, frequencies.get(word, RARE)) for word in words}
-    return {word: -math.log(shares[word]) for word in sorted(shares, key=shares.__getitem__)[:MOST_WORDS]}
+    rarest_first = sorted(shares, key=shares.__getitem__)[:MOST_WORDS]
+    weights = {word: -math.log(shares[word]) for word in rarest_first}
+    return Telling(weights, sum(weights[word] for word in rarest_first[:TELLING]))

@@ -7,7 +7,7 @@ from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.domain.ranking import Candidate
-from butlers.modules.memory.domain.words import LONGEST_PLAIN_QUESTION, coverage, rarest, weights
+from butlers.modules.memory.domain.words import LONGEST_PLAIN_QUESTION, rarest, telling
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import search as arms
 from butlers.modules.memory.store.search import Looking
@@ -62,11 +62,11 @@ class Look:
     async def _measured(self, found: Sequence[Candidate], embedding: Sequence[float]) -> list[Candidate]:
         """The same with both measures known of each, also where only one arm found it."""
         size = await self._size(MemoryType.FACT)
-        telling = weights(await self._lexemes(), await self._frequencies(size))
+        words = telling(await self._lexemes(), await self._frequencies(size))
         version = self.memory.embedder.version.id
-        looked = await arms.closer(self.tx, self.caller, found, version, embedding, telling)
+        looked = await arms.closer(self.tx, self.caller, found, version, embedding, words.weights)
         return [
-            each._replace(similarity=row["similarity"], coverage=coverage(row["words"], telling))
+            each._replace(similarity=row["similarity"], coverage=words.coverage(row["words"]))
             for each in found
             if (row := looked.get(each.id))
         ]
