@@ -28,7 +28,7 @@ from butlers.modules.memory.domain.text import (
     preprocess_query,
     question,
 )
-from butlers.modules.memory.domain.words import MOST_WORDS, TELLING, rarest, telling
+from butlers.modules.memory.domain.words import MOST_WORDS, PAIRED, RANKED_AT_MOST, TELLING, Picked, picked, telling
 
 ANYTHING = st.text(st.characters(), max_size=80)
 BLANKS = st.text(st.sampled_from(" \t\n\r\x00\u00a0\u2003\x85\x1f"), max_size=5)
@@ -185,20 +185,31 @@ def test_folding_makes_one_printable_line(text):
 WORDS = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=200)
 
 
-@given(WORDS, st.dictionaries(st.text(min_size=1, max_size=2), st.floats(0, 1)), st.integers(0, 10**6))
-def test_the_rarest_words_are_bounded_and_never_none_of_some(words, frequencies, size):
-    picked = rarest(words, frequencies, size, 20)
-    assert len(picked) <= MOST_WORDS
-    assert bool(picked) == bool(words)
-    left = set(words) - set(picked)
+@given(WORDS, st.dictionaries(st.text(min_size=1, max_size=2), st.floats(0, 1)), st.integers(1, 10**6))
+def test_the_words_picked_are_bounded_the_rarest_and_never_none_of_some(words, frequencies, size):
+    alone, pairs, reserve = picked(words, frequencies, size, 20)
+    assert alone is not None
+    assert len(alone) <= MOST_WORDS
+    assert bool(alone or reserve) == bool(words)
     share = lambda word: frequencies.get(word, 0.0)  # noqa: E731
-    assert not left or max(map(share, picked)) <= min(map(share, left))
+    left = set(words) - set(alone)
+    assert not alone or not left or max(map(share, alone)) <= min(map(share, left))
+    assert left.issuperset({*reserve, *(word for pair in pairs for word in pair)})
+    together = sum(share(one) * share(other) for one, other in pairs)
+    assert sum(map(share, alone)) * size + together * size <= RANKED_AT_MOST * 1.001
+    assert len(pairs) == len(set(map(frozenset, pairs))) <= math.comb(PAIRED, 2)
 
 
 def test_the_commonest_words_go_once_the_rarer_ones_bring_enough():
     frequencies = {"the": 0.9, "user": 0.5, "peanut": 0.005}
-    assert rarest(["the", "user", "peanut"], frequencies, 100_000, 20) == ["peanut"]
-    assert rarest(["the", "user", "peanut"], frequencies, 100, 20) == ["peanut", "user", "the"]
+    assert picked(["the", "user", "peanut"], frequencies, 100_000, 20) == Picked(["peanut"])
+    assert picked(["the", "user", "peanut"], frequencies, 100, 20) == Picked(["peanut", "user", "the"])
+
+
+def test_common_words_are_looked_up_two_at_a_time_where_the_rare_ones_bring_too_little():
+    frequencies = {"plan": 0.06, "flight": 0.04, "late": 0.05}
+    found = picked(["plan", "flight", "zurich", "late"], frequencies, 100_000, 20)
+    assert found == Picked(["zurich"], [("flight", "late"), ("flight", "plan")], ["flight"])
 
 
 def test_a_word_says_the_more_the_fewer_memories_it_stands_in_and_nothing_in_all_of_them():

@@ -1,4 +1,5 @@
 """The right memories come out: searching, recalling, reading one."""
+# ruff: noqa: S608 — the tables and columns are the tests' own words
 
 import math
 import uuid
@@ -14,12 +15,13 @@ from butlers.modules.memory.operations import context, reading, writing
 from memory.stage import ASKED
 
 MODES = tuple(Mode)
+TABLES = {"facts": "subject, predicate", "rules": "scope", "episodes": "butler"}
 
 
-async def store_kinds(tools, memory, content: str) -> dict[str, str]:
+async def store_kinds(tools, memory, content: str, **key: str) -> dict[str, str]:
     """The same content as a fact, a rule and an episode."""
     episode = await tools("memory_store_episode", content=content, butler=memory.butler)
-    return {"fact": await tools.fact(content), "rule": await tools.rule(content), "episode": episode["id"]}
+    return {"fact": await tools.fact(content, **key), "rule": await tools.rule(content), "episode": episode["id"]}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -67,6 +69,34 @@ async def test_keyword_search_takes_any_of_the_words_and_prefers_all_of_them(too
     found = await tools("memory_search", query="allergic peanuts", mode="keyword")
     assert [each["id"] for each in found] == [every, some]
     assert all(0 < each["rank"] < 1 and "similarity" not in each for each in found)
+
+
+@pytest.mark.parametrize("kind", ["fact", "rule", "episode"])
+async def test_of_many_with_a_common_word_those_with_two_are_found_and_where_none_has_two_those_with_one(
+    tools, memory, archive, kind
+):
+    async def found():
+        answer = await tools("memory_search", query="tea coffee", mode="keyword", types=[kind], limit=10)
+        return [each["content"] for each in answer]
+
+    # How common words are is known from the facts.
+    await store_kinds(tools, memory, "nothing of the sort")
+    for table, columns in TABLES.items():
+        await archive.connection.execute(
+            f"""
+            insert into {table} (tenant_id, {columns}, content, embedding, embedding_version_id, search_vector)
+            select m.tenant_id, {columns.replace("predicate", "'p' || n")}, c.content, m.embedding,
+                   m.embedding_version_id, to_tsvector('english', c.content)
+              from {table} m, generate_series(1, 2400) n,
+                   lateral (select case n % 2 when 0 then 'tea ' else 'coffee ' end || n as content) c
+             where m.tenant_id = $1
+            """,
+            tools.tenant,
+        )
+    assert len(await found()) == 10, "one of the words has to do"
+    for number in range(12):
+        await store_kinds(tools, memory, f"coffee and tea, guest {number}", predicate=f"guest {number}")
+    assert all(each.startswith("coffee and tea") for each in await found())
 
 
 @pytest.mark.parametrize("query", ["the of and", "???", "&|!()", "'", "\\", "a:*", "<->"])

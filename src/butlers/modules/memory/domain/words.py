@@ -1,12 +1,17 @@
 """Which words of a question are worth looking up, and how much each of them says."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, combinations
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 MOST_WORDS = 64
 RANKED_AT_MOST = 500
 ENOUGH = 200
+PAIRED = 5
+"""How many of the common words are looked up in pairs."""
 RARE = 1 / 400
 """The share of memories a word is taken to stand in that too few of a sample have for it to be counted."""
 TELLING = 8
@@ -15,20 +20,43 @@ LONGEST_PLAIN_QUESTION = 600
 """Questions up to this long are asked with all their words in a small tenant."""
 
 
-def rarest(words: Sequence[str], frequencies: Mapping[str, float], size: int, depth: int) -> list[str]:
-    """The rarer words, as many as bring enough matches; the commonest are let go once enough remain.
+class Picked(NamedTuple):
+    """What is looked up: rare words alone, common ones two at a time, the reserve where these bring too little."""
+
+    alone: Sequence[str] | None
+    pairs: Sequence[tuple[str, str]] = ()
+    reserve: Sequence[str] = ()
+
+
+ALL = Picked(alone=None)
+"""Every word of the question."""
+
+
+def picked(words: Sequence[str], frequencies: Mapping[str, float], size: int, depth: int) -> Picked:
+    """The words worth looking up in so many memories: everything they match is ranked, one by one.
 
     `frequencies` has the share of memories each common word stands in; a word it does not know is rare.
     """
-    enough, expected = max(2 * depth, ENOUGH), 0.0
-    picked: list[str] = []
-    for word in sorted(words, key=lambda each: frequencies.get(each, 0.0))[:MOST_WORDS]:
-        matches = frequencies.get(word, 0.0) * size
-        if picked and expected >= enough and expected + matches > RANKED_AT_MOST:
-            break
-        picked.append(word)
-        expected += matches
-    return picked
+
+    def matches(word: str) -> float:
+        return frequencies.get(word, 0.0) * size
+
+    def together(pair: tuple[str, str]) -> float:
+        return matches(pair[0]) * matches(pair[1]) / size
+
+    known = sorted(words, key=matches)[:MOST_WORDS]
+    alone = _within(known, matches, RANKED_AT_MOST)
+    expected, common = sum(map(matches, alone)), known[len(alone) :]
+    if not common or expected >= max(2 * depth, ENOUGH):
+        return Picked(alone)
+    pairs = sorted(combinations(common[:PAIRED], 2), key=together)
+    return Picked(alone, _within(pairs, together, RANKED_AT_MOST - expected), common[:1])
+
+
+def _within(ordered: Sequence[T], matches: Callable[[T], float], most: float) -> list[T]:
+    """As many from the front as bring no more than that in all."""
+    totals = accumulate(map(matches, ordered))
+    return [each for each, total in zip(ordered, totals, strict=True) if total <= most]
 
 
 class Telling(NamedTuple):

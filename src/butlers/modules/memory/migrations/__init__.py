@@ -4,10 +4,11 @@ from pathlib import Path
 
 from butlers.migrate import Branch
 
+_WORDS = "text, text[], text[], double precision, bigint, bigint, text[], text[], text[]"
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_012",
+    head="mem_013",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
@@ -25,9 +26,9 @@ MEMORY = Branch(
         "function effective_confidence(double precision, double precision, timestamptz, timestamptz)": "execute",
         "function any_word(text)": "execute",
         "function prefixed(text, text[])": "execute",
-        "function fact_words(text, text[], text[], double precision, bigint, bigint)": "execute",
-        "function rule_words(text, text[], text[], double precision, bigint, bigint)": "execute",
-        "function episode_words(text, text[], text[], double precision, bigint, bigint)": "execute",
+        f"function fact_words({_WORDS})": "execute",
+        f"function rule_words({_WORDS})": "execute",
+        f"function episode_words({_WORDS})": "execute",
         "function folded(text)": "execute",
         "function folded_names(text, text[])": "execute",
         "function pieces(text, text)": "execute",

@@ -1,5 +1,7 @@
 """Words are looked up by their index, and in nothing else: also in a table the server has not looked at yet."""
 
+from collections.abc import Mapping
+
 from alembic import op
 
 from butlers.modules.memory.migrations import mem_007_retrieval as before
@@ -22,10 +24,15 @@ _WORDS = (
 )
 
 
+def words(arm: Mapping[str, str]) -> str:
+    """The statement that makes an arm's function, or makes it anew."""
+    live = arm["live"].replace("m.validity =", "m.validity || '' =")
+    return _WORDS.format(**{**arm, "live": live})
+
+
 def upgrade() -> None:
     for arm in before.ARMS:
-        live = arm["live"].replace("m.validity =", "m.validity || '' =")
-        op.execute(_WORDS.format(**{**arm, "live": live}))
+        op.execute(words(arm))
         # What is stored stands in the index at once, and not on a list that every search reads from end to end.
         op.execute(f"alter index {arm['table']}_words set (fastupdate = off)")
         op.execute(f"select gin_clean_pending_list('{arm['table']}_words')")

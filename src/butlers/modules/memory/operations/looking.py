@@ -7,7 +7,7 @@ from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.domain.ranking import Candidate
-from butlers.modules.memory.domain.words import LONGEST_PLAIN_QUESTION, rarest, telling
+from butlers.modules.memory.domain.words import ALL, LONGEST_PLAIN_QUESTION, Picked, picked, telling
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import search as arms
 from butlers.modules.memory.store.search import Looking
@@ -55,7 +55,7 @@ class Look:
             embedding=self.embedding,
             version_id=self.memory.embedder.version.id,
             question=self.question if by_words else None,
-            picked=await self._picked(size) if by_words else None,
+            picked=await self._picked(size) if by_words else ALL,
             exactly=size <= EXACT_UP_TO and not has_graph,
         )
 
@@ -88,12 +88,12 @@ class Look:
         whole = await self.memory.graphs.get(memory_type, lambda: arms.graph_size(self.tx, memory_type))
         return whole is not None and 2 * size >= whole
 
-    async def _picked(self, size: int) -> Sequence[str] | None:
-        """The words worth looking up in a large tenant or for a long question; None for all of them."""
+    async def _picked(self, size: int) -> Picked:
+        """The words worth looking up in a large tenant or for a long question."""
         if size <= FEW and len(self.question) <= LONGEST_PLAIN_QUESTION:
-            return None
+            return ALL
         frequencies = {} if size <= FEW else await self._frequencies(size)
-        return rarest(await self._lexemes(), frequencies, size, self.depth)
+        return picked(await self._lexemes(), frequencies, size, self.depth)
 
     async def _lexemes(self) -> Sequence[str]:
         """The words of the question as the index knows them, asked for once."""

@@ -12,6 +12,7 @@ from butlers.db import Connection
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.domain.ranking import Candidate
 from butlers.modules.memory.domain.text import rankable
+from butlers.modules.memory.domain.words import ALL, Picked
 from butlers.modules.memory.store.statements import statements
 
 _SQL = {
@@ -36,7 +37,7 @@ class Looking:
     embedding: Sequence[float] | None = None
     version_id: UUID | None = None
     question: str | None = None
-    picked: Sequence[str] | None = None
+    picked: Picked = ALL
     exactly: bool = True
 
 
@@ -94,7 +95,10 @@ async def _rows(
         least_confidence=looking.least_confidence,
         depth=looking.depth,
         question=looking.question,
-        picked=looking.picked,
+        alone=looking.picked.alone,
+        firsts=[one for one, _ in looking.picked.pairs],
+        seconds=[other for _, other in looking.picked.pairs],
+        reserve=looking.picked.reserve,
         most=MOST_RANKED,
         **reach,
     )

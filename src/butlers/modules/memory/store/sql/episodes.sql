@@ -41,7 +41,7 @@ select id, content, created_at
  order by created_at desc, id
  limit :most;
 
--- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, picked, most)
+-- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, alone, firsts, seconds, reserve, most)
 -- The nearest live episodes, by comparing all of them, and the ones with the right words.
 with compared as materialized (
     select id, created_at, (embedding <=> :embedding) + 0 as distance
@@ -68,7 +68,7 @@ with compared as materialized (
      limit :depth
 ), words as (
     select w.*
-      from episode_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+      from episode_words(:question, :alone, :scopes, :least_confidence, :depth, :most, :firsts, :seconds, :reserve)
            with ordinality as w (id, created_at, rank, has_all, importance, place)
      where :question::text is not null
 )
@@ -80,7 +80,7 @@ select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.create
   from (select count(*) as compared from compared) reached
   left join (near full join words on words.id = near.id) on true;
 
--- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, alone, firsts, seconds, reserve, most)
 -- The nearest live episodes, by the vector index, and the ones with the right words.
 with near as (
     select n.*, row_number() over (order by n.distance, n.created_at desc, n.id) as place
@@ -98,7 +98,7 @@ with near as (
       ) n
 ), words as (
     select w.*
-      from episode_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+      from episode_words(:question, :alone, :scopes, :least_confidence, :depth, :most, :firsts, :seconds, :reserve)
            with ordinality as w (id, created_at, rank, has_all, importance, place)
      where :question::text is not null
 )

@@ -133,7 +133,7 @@ select scope, subject, predicate, entity_id
  where tenant_id = :tenant_id
    and id = any (:ids);
 
--- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, picked, most)
+-- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, alone, firsts, seconds, reserve, most)
 -- The nearest live facts, by comparing all of them, and the ones with the right words.
 with compared as materialized (
     select id, created_at, (embedding <=> :embedding) + 0 as distance
@@ -163,7 +163,7 @@ with compared as materialized (
      limit :depth
 ), words as (
     select w.*
-      from fact_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+      from fact_words(:question, :alone, :scopes, :least_confidence, :depth, :most, :firsts, :seconds, :reserve)
            with ordinality as w (id, created_at, rank, has_all, importance, idle_days, confidence, place)
      where :question::text is not null
 )
@@ -176,7 +176,7 @@ select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.create
   from (select count(*) as compared from compared) reached
   left join (near full join words on words.id = near.id) on true;
 
--- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, picked, most)
+-- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, alone, firsts, seconds, reserve, most)
 -- The nearest live facts, by the vector index, and the ones with the right words.
 with near as (
     select n.*, row_number() over (order by n.distance, n.created_at desc, n.id) as place
@@ -197,7 +197,7 @@ with near as (
       ) n
 ), words as (
     select w.*
-      from fact_words(:question, :picked, :scopes, :least_confidence, :depth, :most)
+      from fact_words(:question, :alone, :scopes, :least_confidence, :depth, :most, :firsts, :seconds, :reserve)
            with ordinality as w (id, created_at, rank, has_all, importance, idle_days, confidence, place)
      where :question::text is not null
 )
