@@ -22,7 +22,7 @@ from pgvector.asyncpg import register_vector
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.config import Environment
+from butlers.environment import Environment
 from butlers.modules.memory.module import MemoryModule
 from butlers.modules.memory.runtime import Memory
 

@@ -7,9 +7,11 @@ from typing import Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from butlers.config import LOG_FORMATS, LOG_LEVELS, ButlerConfig, Cron
+from butlers.config import ButlerConfig
+from butlers.environment import LOG_FORMATS, LOG_LEVELS
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.toml_lines import table_model
+from butlers.values import Cron
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
 

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from butlers import embedded
-from butlers.config import Environment
+from butlers.environment import Environment
 
 sys.path.insert(0, str(Path(__file__).parent))
 

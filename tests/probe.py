@@ -155,7 +155,7 @@ MODULES = (*app.MODULES, ProbeModule)
 
 
 if __name__ == "__main__":
-    from butlers.config import environment
+    from butlers.environment import environment
     from butlers.host import logs
 
     logs.configure(environment().log_level, environment().log_format)

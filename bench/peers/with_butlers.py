@@ -18,7 +18,7 @@ from stdio import Stdio
 sys.path.insert(1, str(Path(__file__).parents[1]))
 import startup
 from butlers import app
-from butlers.config import Environment
+from butlers.environment import Environment
 from butlers.modules.memory.module import MemoryModule
 from butlers.modules.memory.operations import upkeep
 from world import fill

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from butlers import db, migrate, provision
 from butlers.caller import Caller
-from butlers.config import Configuration, Environment, ScheduleEntry, environment, load
+from butlers.config import Configuration, ScheduleEntry, load
 from butlers.contract import Job, JobResult, Module
 from butlers.db import Database, PlainConnection
+from butlers.environment import Environment, environment
 from butlers.errors import ConfigurationFault
 from butlers.host.migrations import CORE
 from butlers.migrate import Branch, Migration

@@ -12,8 +12,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from butlers import app, db, embedded, migrate
 from butlers.caller import Caller
-from butlers.config import Configuration, Environment
+from butlers.config import Configuration
 from butlers.cron import local_time
+from butlers.environment import Environment
 from butlers.errors import AlreadyExists, ConfigurationFault, InvalidInput, Unavailable
 from butlers.host import jobs
 from butlers.provision import Place, without_password

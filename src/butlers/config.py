@@ -1,101 +1,30 @@
-"""butler.toml and the environment as frozen models; whatever is wrong is said with its key and line."""
+"""butler.toml as frozen models; whatever is wrong with it is said with its key and line."""
 
-import ipaddress
-import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from butlers import cron
-from butlers.caller import valid_tenant
-from butlers.errors import ConfigurationFault, InvalidInput
+from butlers.errors import ConfigurationFault
 from butlers.toml_lines import Key, Lines, Problem, problems_in, refusal, shown, unknown
+from butlers.values import (
+    ButlerName,
+    Cron,
+    DatabaseUrl,
+    PublicKey,
+    TenantName,
+    Text,
+    VariableName,
+    WebAddress,
+    is_loopback,
+)
 
 FILE = "butler.toml"
 _TABLES = ("butler", "modules")
-LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-LOG_FORMATS = ("console", "json")
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be blank")
-    if "\0" in text:
-        raise ValueError("holds a character that no database keeps: U+0000")
-    return text
-
-
-def _cron(expression: str) -> str:
-    try:
-        return cron.valid(expression)
-    except ValueError as error:
-        raise ValueError(f"{shown(expression)} {error}") from None
-
-
-def _butler_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name):
-        raise ValueError(
-            f"{shown(name)} can't name a butler: 1 to 40 of a-z, 0-9, _ and - are allowed, a letter first"
-        )
-    return name
-
-
-def _tenant_name(name: str) -> str:
-    try:
-        return valid_tenant(name)
-    except InvalidInput as error:
-        raise ValueError(f"{shown(name)} can't name a tenant: {error.message}") from None
-
-
-def _database_url(url: str) -> str:
-    # The address may hold a password, so a refusal doesn't repeat it.
-    if not url.startswith(("postgresql://", "postgres://")):
-        raise ValueError("is not the address of a PostgreSQL database: it begins with postgresql://")
-    return url
-
-
-def _web_address(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        valid = False
-    if not valid or re.search(r"\s", url):
-        raise ValueError(f"{shown(url)} is not a web address: https://… and http://… are allowed")
-    return url
-
-
-def _public_key(text: str) -> str:
-    if "-----BEGIN " not in text or "PRIVATE KEY-----" in text:
-        raise ValueError("is not a public key: PEM text that begins with -----BEGIN PUBLIC KEY----- is allowed")
-    return text
-
-
-def _variable_name(name: str) -> str:
-    # Whoever takes this for the key itself must not find the key in a log.
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError("is not the name of an environment variable: letters, digits and _ are allowed")
-    return name
-
-
-Text = Annotated[str, AfterValidator(_not_blank)]
-Cron = Annotated[str, AfterValidator(_cron)]
-WebAddress = Annotated[str, AfterValidator(_web_address)]
 
 
 class Table(BaseModel):
@@ -118,7 +47,7 @@ class ModuleConfig(Table):
 class DatabaseConfig(Table):
     """[butler.database]: where the memories are kept."""
 
-    url: Annotated[str, AfterValidator(_database_url)] | None = Field(
+    url: DatabaseUrl | None = Field(
         None,
         description="The PostgreSQL to use, as the application's role. Left out, the butler runs an embedded "
         "server of its own. `BUTLERS_DATABASE_URL` says the same without writing it down.",
@@ -144,7 +73,7 @@ class AuthConfig(Table):
         description="`local`: loopback only, one tenant, no key. `keys`: API keys that `butlers key create` "
         "makes. `jwt`: bearer tokens of your identity provider. Change it before others can reach it.",
     )
-    tenant: Annotated[str, AfterValidator(_tenant_name)] = Field(
+    tenant: TenantName = Field(
         "default", description="The tenant of local and stdio callers, and of the command line."
     )
     issuer: Text | None = Field(
@@ -153,7 +82,7 @@ class AuthConfig(Table):
     audience: Text | None = Field(
         None, validate_default=True, description="jwt: the `aud` a token must carry. Required there."
     )
-    public_key: Annotated[str, AfterValidator(_public_key)] | None = Field(
+    public_key: PublicKey | None = Field(
         None,
         description="jwt: the key that checks signatures, as PEM text. For issuers that publish no key set.",
     )
@@ -260,7 +189,7 @@ class RuntimeConfig(Table):
     model: Text | None = Field(
         None, validate_default=True, description="openai: the model to ask for. Required there."
     )
-    api_key_env: Annotated[str, AfterValidator(_variable_name)] | None = Field(
+    api_key_env: VariableName | None = Field(
         None,
         description="openai: the environment variable that holds the key. Leave it out for a server without.",
     )
@@ -333,7 +262,7 @@ class ScheduleEntry(Table):
 class ButlerConfig(Table):
     """[butler]: one butler."""
 
-    name: Annotated[str, AfterValidator(_butler_name)] = Field(
+    name: ButlerName = Field(
         description="The butler's name: 1 to 40 of `a-z`, `0-9`, `_` and `-`, a letter first. It names the "
         "database and the scope of its memories, so choose it once."
     )
@@ -385,16 +314,6 @@ class Configuration:
     folder: Path
     butler: ButlerConfig
     modules: Mapping[str, ModuleConfig]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def load(folder: Path, module_models: Mapping[str, type[ModuleConfig]]) -> Configuration:
@@ -462,51 +381,3 @@ def _modules(
         elif module := _checked(models[name], table, ("modules", name), problems):
             modules[name] = module
     return modules
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What the machine says, as opposed to the butler's folder."""
-
-    home: Path
-    database_url: str | None
-    admin_database_url: str | None
-    log_level: str
-    log_format: str
-
-
-def environment(variables: Mapping[str, str] = os.environ) -> Environment:
-    """The variables butlers read; a blank one counts as unset, and every bad one is named in one fault."""
-    values: dict[str, Any] = {}
-    problems: list[str] = []
-    for name, (field, default, check) in _VARIABLES.items():
-        said = variables.get(name, "").strip() or default
-        try:
-            values[field] = None if said is None else check(said)
-        except (ValueError, RuntimeError) as error:
-            problems.append(f"{name}: {error}")
-    if problems:
-        raise ConfigurationFault("\n".join(problems))
-    return Environment(**values)
-
-
-def _folder(path: str) -> Path:
-    return Path(path).expanduser().absolute()
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def check(word: str) -> str:
-        if word.lower() not in allowed:
-            raise ValueError(f"{shown(word)} is not one of {', '.join(allowed)}")
-        return word.lower()
-
-    return check
-
-
-_VARIABLES: Mapping[str, tuple[str, str | None, Callable[[str], Any]]] = {
-    "BUTLERS_HOME": ("home", "~/.local/share/butlers", _folder),
-    "BUTLERS_DATABASE_URL": ("database_url", None, _database_url),
-    "BUTLERS_ADMIN_DATABASE_URL": ("admin_database_url", None, _database_url),
-    "BUTLERS_LOG": ("log_level", "info", _one_of(*LOG_LEVELS)),
-    "BUTLERS_LOG_FORMAT": ("log_format", "console", _one_of(*LOG_FORMATS)),
-}

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from butlers import app, backup, db
 from butlers.app import Butler
-from butlers.config import Configuration, Environment
+from butlers.config import Configuration
 from butlers.contract import Check
 from butlers.cron import local_time
 from butlers.db import PlainConnection
+from butlers.environment import Environment
 from butlers.errors import Fault, Unavailable
 from butlers.host import jobs, modules, runtimes
 from butlers.provision import Place

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from butlers import app
 from butlers.caller import Caller
-from butlers.config import Configuration, environment
+from butlers.config import Configuration
+from butlers.environment import environment
 from butlers.errors import Fault, InvalidInput, Unavailable
 from butlers.host.observations import observed
 

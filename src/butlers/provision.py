@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 import asyncpg
 
 from butlers import embedded
-from butlers.config import Configuration, Environment
+from butlers.config import Configuration
 from butlers.db import PlainConnection, faults
+from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Unavailable
 
 log = logging.getLogger("butlers.database")

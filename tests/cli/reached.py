@@ -13,7 +13,7 @@ import pytest
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.config import Environment
+from butlers.environment import Environment
 from butlers.modules.memory.operations import portability
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS

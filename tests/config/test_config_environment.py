@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.config import Environment, environment
+from butlers.environment import Environment, environment
 from butlers.errors import ConfigurationFault
 
 BY_ITSELF = Environment(

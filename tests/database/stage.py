@@ -23,7 +23,8 @@ import psutil
 from fastmcp import Client
 
 from butlers import app, embedded
-from butlers.config import Configuration, Environment
+from butlers.config import Configuration
+from butlers.environment import Environment
 from probe import MODULES
 
 TESTS = Path(__file__).parent.parent

@@ -14,7 +14,8 @@ import asyncpg
 import pytest
 
 from butlers import app, embedded, migrate, provision
-from butlers.config import Configuration, Environment
+from butlers.config import Configuration
+from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Fault, Unavailable
 from database.stage import configured, connected, environment_of, new_home, wait_until
 from probe import MODULES

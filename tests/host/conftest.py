@@ -21,7 +21,7 @@ import pytest
 import uvicorn
 
 from butlers import app, embedded
-from butlers.config import Environment
+from butlers.environment import Environment
 from butlers.host import http, keys, logs
 from butlers.host.server import Server, http_app
 from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI

@@ -16,8 +16,8 @@ from fastmcp.client.transports import StreamableHttpTransport
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.config import Environment
 from butlers.contract import Answered
+from butlers.environment import Environment
 from butlers.host.server import Server
 from probe import MODULES
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from butlers import app
-from butlers.config import Environment
+from butlers.environment import Environment
 from butlers.errors import ConfigurationFault
 from models import chat, talks
 

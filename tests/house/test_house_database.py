@@ -8,7 +8,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import app, migrate
-from butlers.config import Environment
+from butlers.environment import Environment
 
 from .files import SOURCE
 

@@ -12,7 +12,7 @@ from fastmcp import Client
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.config import Environment
+from butlers.environment import Environment
 from butlers.modules.memory.embedding import EmbeddingEngine, get_embedding_engine
 from butlers.modules.memory.runtime import Memory
 from database.stage import Processes, connected

@@ -59,7 +59,7 @@ _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from butlers import app
-from butlers.config import environment
+from butlers.environment import environment
 from butlers.errors import Overloaded
 from butlers.modules.memory.domain.model import NewFact
 from butlers.modules.memory.operations import writing

@@ -16,8 +16,8 @@ from uuid import uuid4
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import ADMIN, Caller
-from butlers.config import Environment
 from butlers.contract import Answered, Usage
+from butlers.environment import Environment
 from butlers.modules.memory.domain.model import NewEpisode
 from butlers.modules.memory.embedding import EmbeddingEngine
 from butlers.modules.memory.operations import writing

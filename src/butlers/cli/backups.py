@@ -24,7 +24,7 @@ async def backup(
     """
     from butlers import app
     from butlers import backup as backups
-    from butlers.config import environment
+    from butlers.environment import environment
 
     config = app.configuration(folder)
     today = datetime.now().astimezone().strftime("%Y-%m-%dT%H%M%S")
@@ -47,7 +47,7 @@ async def restore(
     """
     from butlers import app
     from butlers import backup as backups
-    from butlers.config import environment
+    from butlers.environment import environment
 
     migration = await backups.restore(app.configuration(folder), environment(), file)
     rows = [

@@ -31,7 +31,7 @@ async def create(
     Example: `butlers key create . --tenant acme --actor support-bot --expires 30d`
     """
     from butlers import app as composition
-    from butlers.config import environment
+    from butlers.environment import environment
     from butlers.host import keys
 
     wanted = keys.NewKey(
@@ -55,7 +55,7 @@ async def list_keys(folder: Folder = HERE, as_json: AsJson = False) -> None:
     Example: `butlers key list .`
     """
     from butlers import app as composition
-    from butlers.config import environment
+    from butlers.environment import environment
     from butlers.host import keys
 
     config = composition.configuration(folder)
@@ -78,7 +78,7 @@ async def revoke(
     Example: `butlers key revoke . 3f2a8c1e-…`
     """
     from butlers import app as composition
-    from butlers.config import environment
+    from butlers.environment import environment
     from butlers.host import keys
 
     try:

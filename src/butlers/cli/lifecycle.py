@@ -76,7 +76,7 @@ async def dsn(
     Example: `psql "$(butlers dsn .)"`
     """
     from butlers import app
-    from butlers.config import environment
+    from butlers.environment import environment
     from butlers.errors import ConfigurationFault
 
     config = app.configuration(folder)
@@ -94,7 +94,7 @@ async def migrate(folder: Folder = HERE, as_json: AsJson = False) -> None:
     Example: `butlers migrate .`
     """
     from butlers import app
-    from butlers.config import environment
+    from butlers.environment import environment
 
     config = app.configuration(folder)
     async with app.placed(config, environment()) as place:
@@ -113,7 +113,7 @@ async def doctor(folder: Folder = HERE, as_json: AsJson = False) -> None:
     Example: `butlers doctor .`
     """
     from butlers import doctor as surgery
-    from butlers.config import environment
+    from butlers.environment import environment
 
     checks = await surgery.examine(folder, environment())
     show(checks, ("state", "name", "found", "mend"), as_json=as_json)

@@ -31,7 +31,7 @@ class Opened:
 async def opened(folder: Path, tenant: str | None) -> AsyncIterator[Opened]:
     """The memory of the butler in that folder, for as long as the block lasts."""
     from butlers import app
-    from butlers.config import environment
+    from butlers.environment import environment
 
     async with app.opened(app.configuration(folder), environment()) as butler:
         module = next((each for each in butler.modules if each.name == "memory"), None)

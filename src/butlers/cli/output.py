@@ -29,7 +29,7 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from butlers.config import environment
+        from butlers.environment import environment
         from butlers.host import logs
 
         try:

@@ -35,7 +35,7 @@ async def trigger(
     """
     from butlers import app
     from butlers.cli import memory_views
-    from butlers.config import environment
+    from butlers.environment import environment
 
     # What the session had started would outlive it.
     app.end_on_sigterm()

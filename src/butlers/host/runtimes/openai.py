@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from butlers.config import RuntimeConfig, is_loopback
+from butlers.config import RuntimeConfig
 from butlers.contract import Usage
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes import toolbox
 from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, Outcome, Task, took_too_long
 from butlers.host.runtimes.toolbox import Message, Tools
+from butlers.values import is_loopback
 
 MOST_TURNS = 30
 """A model that goes on calling tools for longer than this is going round in circles."""

@@ -6,10 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from butlers.config import Cron, ModuleConfig, Table
+from butlers.config import ModuleConfig, Table
 from butlers.contract import Toolset
 from butlers.modules.memory.onnx_folder import OnnxFolder
 from butlers.toml_lines import shown
+from butlers.values import Cron
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0)]

@@ -8,9 +8,10 @@ from functools import partial
 from typing import ClassVar
 
 from butlers.caller import Caller
-from butlers.config import ModuleConfig, environment
+from butlers.config import ModuleConfig
 from butlers.contract import Check, Job, JobResult, Spawner, Tool
 from butlers.db import Database
+from butlers.environment import environment
 from butlers.errors import Unavailable
 from butlers.migrate import Branch
 from butlers.modules.memory.config import MemoryModuleConfig
