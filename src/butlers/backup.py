@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -138,23 +139,34 @@ async def _poured(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -
 
     Not by pg_restore's own connection: some settings of extensions are known only once the extension was used there.
     """
-    theirs, ours = os.pipe()
     used = "select case when to_regproc('public.similarity') is null then null else public.similarity('', '') end"
-    quiet = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-    try:
-        reading = await _started("pg_restore", options, dsn, stdout=ours)
-        where = "--dbname=" + without_password(dsn)
-        last = [f"--command={statement}" for statement in afterwards]
-        words = [*quiet, where, f"--command={used}", "--file=-", *last]
-        writing = await _started("psql", words, dsn, stdin=theirs)
-    finally:
-        os.close(theirs)
-        os.close(ours)
-    # What psql says tells more: pg_restore only notices that nobody reads any more.
-    outcomes = await asyncio.gather(_ended("psql", writing), _ended("pg_restore", reading), return_exceptions=True)
+    quiet = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
+    where = "--dbname=" + without_password(dsn)
+    theirs, ours = os.pipe()
+    with os.fdopen(ours, "wb", buffering=0) as sink:
+        try:
+            reading = await _started("pg_restore", options, dsn, stdout=ours)
+            words = [*quiet, where, "--command=begin", f"--command={used}", "--file=-"]
+            writing = await _started("psql", words, dsn, stdin=theirs)
+        finally:
+            os.close(theirs)
+        # What psql says tells more: pg_restore only notices that nobody reads any more.
+        outcomes = await asyncio.gather(
+            _ended("psql", writing), _completed(reading, sink, afterwards), return_exceptions=True
+        )
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
+
+
+async def _completed(reading: asyncio.subprocess.Process, sink: RawIOBase, afterwards: Sequence[str]) -> None:
+    """Once pg_restore has told everything, add what comes after it, and commit.
+
+    Nobody else does: a backup that breaks off, or whoever reads it, may do so just behind a statement.
+    """
+    with sink:
+        await _ended("pg_restore", reading)
+        await asyncio.to_thread(sink.write, ";\n".join([*afterwards, "commit;\n"]).encode())
 
 
 async def _started(

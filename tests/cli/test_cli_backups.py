@@ -154,14 +154,14 @@ async def tables(place, environment) -> int:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda whole: whole[: len(whole) * 9 // 10],
+        *(lambda whole, share=share: whole[: int(len(whole) * share)] for share in (0.99, 0.95, 0.9, 0.8)),
         lambda whole: whole[: len(whole) // 2],
         lambda whole: whole[:100],
         lambda _: b"",
         lambda whole: whole[: len(whole) // 2] + b"\xff" * 400 + whole[len(whole) // 2 + 400 :],
         lambda _: b"not a backup at all\n" * 100,
     ],
-    ids=["the end cut off", "half", "a hundred bytes", "empty", "damaged inside", "something else"],
+    ids=["99 %", "95 %", "90 %", "80 %", "half", "a hundred bytes", "empty", "damaged inside", "something else"],
 )
 async def test_a_damaged_backup_fails_and_leaves_the_place_empty(shell, backup, new, environment, damage):
     whole = backup.read_bytes()
