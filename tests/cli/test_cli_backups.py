@@ -3,8 +3,11 @@
 
 import asyncio
 import json
+import os
+import signal
 import stat
 import subprocess
+import sys
 from uuid import uuid4
 
 import asyncpg
@@ -196,6 +199,26 @@ async def test_a_restore_that_is_killed_leaves_the_place_empty(shell, backup, ne
         with pytest.raises(Unavailable, match="psql failed"):
             await task
     assert await tables(new, environment) == 0
+
+
+async def test_a_restore_whose_own_process_is_killed_leaves_the_place_empty(shell, backup, new, environment):
+    """What it started goes on without it: that must not be enough to commit."""
+    from_psql = "from pg_stat_activity where datname = current_database() and application_name = 'psql'"
+    async with app.placed(app.configuration(new), environment) as place, connected(place.admin_dsn) as watching:
+        words = [sys.executable, "-m", "butlers.cli", "restore", str(new), str(backup)]
+        restoring = await asyncio.create_subprocess_exec(
+            *words, env={**os.environ, "BUTLERS_HOME": str(environment.home)}
+        )
+        while not await watching.fetchval(f"select count(*) {from_psql}"):
+            assert restoring.returncode is None, "it was too quick to be killed"
+            await asyncio.sleep(0)
+        restoring.kill()
+        assert await restoring.wait() == -signal.SIGKILL
+        async with asyncio.timeout(30):
+            while await watching.fetchval(f"select count(*) {from_psql}"):
+                pass
+    assert await tables(new, environment) == 0
+    assert shell("restore", new, backup).returncode == 0
 
 
 def test_only_its_owner_can_read_a_backup_and_nothing_is_left_beside_it(shell, full, tmp_path):

@@ -71,32 +71,68 @@ async def test_keyword_search_takes_any_of_the_words_and_prefers_all_of_them(too
     assert all(0 < each["rank"] < 1 and "similarity" not in each for each in found)
 
 
-@pytest.mark.parametrize("kind", ["fact", "rule", "episode"])
-async def test_of_many_with_a_common_word_those_with_two_are_found_and_where_none_has_two_those_with_one(
-    tools, memory, archive, kind
-):
-    async def found():
-        answer = await tools("memory_search", query="tea coffee", mode="keyword", types=[kind], limit=10)
-        return [each["content"] for each in answer]
-
-    # How common words are is known from the facts.
-    await store_kinds(tools, memory, "nothing of the sort")
+async def crowd(tools, memory, archive, content: str, number: int = 2400) -> None:
+    """So many memories of each kind; their content is an expression of n."""
+    await store_kinds(tools, memory, "the first of many")
     for table, columns in TABLES.items():
         await archive.connection.execute(
             f"""
             insert into {table} (tenant_id, {columns}, content, embedding, embedding_version_id, search_vector)
             select m.tenant_id, {columns.replace("predicate", "'p' || n")}, c.content, m.embedding,
                    m.embedding_version_id, to_tsvector('english', c.content)
-              from {table} m, generate_series(1, 2400) n,
-                   lateral (select case n % 2 when 0 then 'tea ' else 'coffee ' end || n as content) c
+              from {table} m, generate_series(1, $2) n, lateral (select {content} as content) c
              where m.tenant_id = $1
             """,
             tools.tenant,
+            number,
         )
-    assert len(await found()) == 10, "one of the words has to do"
-    for number in range(12):
+
+
+async def by_words(tools, kind: str, query: str, limit: int) -> list[str]:
+    answer = await tools("memory_search", query=query, mode="keyword", types=[kind], limit=limit)
+    return [each["content"] for each in answer]
+
+
+KINDS = pytest.mark.parametrize("kind", ["fact", "rule", "episode"])
+
+
+@KINDS
+async def test_of_many_with_a_common_word_those_that_have_two_are_found_beside_a_rare_one(
+    tools, memory, archive, kind
+):
+    await crowd(
+        tools,
+        memory,
+        archive,
+        "(array['tea', 'coffee', 'water', case when n < 60 then 'zebra' else 'milk' end])[1 + n % 4] || ' ' || n",
+    )
+    for number in range(3):
         await store_kinds(tools, memory, f"coffee and tea, guest {number}", predicate=f"guest {number}")
-    assert all(each.startswith("coffee and tea") for each in await found())
+    found = await by_words(tools, kind, "tea coffee zebra", 10)
+    assert [each.startswith("coffee and tea") for each in found] == [True] * 3 + [False] * 7
+    assert all(each.startswith("zebra") for each in found[3:]), "and no common word has to be looked up alone"
+
+
+@KINDS
+async def test_where_few_have_two_common_words_those_that_have_one_are_found_too(tools, memory, archive, kind):
+    """However many pairs of words those few have."""
+    await crowd(tools, memory, archive, "(array['tea', 'coffee', 'water', 'milk'])[1 + n % 4] || ' ' || n")
+    for number in range(3):
+        await store_kinds(tools, memory, f"coffee, tea, water, milk, guest {number}", predicate=f"guest {number}")
+    found = await by_words(tools, kind, "tea coffee water milk", 10)
+    assert [each.startswith("coffee, tea") for each in found] == [True] * 3 + [False] * 7
+    assert len(set(found)) == 10
+
+
+@KINDS
+async def test_words_are_found_behind_very_many_that_nobody_has(tools, memory, archive, kind):
+    await crowd(tools, memory, archive, "'tea ' || n")
+    await store_kinds(tools, memory, "zebra crossing", predicate="road")
+    unknown = " ".join(f"aa{number:03}" for number in range(150))
+    assert await by_words(tools, kind, f"{unknown} zebra", 5) == ["zebra crossing"]
+    found = await tools("memory_search", query=f"{unknown} zebra", mode="blended", types=[kind], limit=100)
+    (covered,) = (each["coverage"] for each in found if each["content"] == "zebra crossing")
+    assert covered > 0
 
 
 @pytest.mark.parametrize("query", ["the of and", "???", "&|!()", "'", "\\", "a:*", "<->"])
@@ -127,8 +163,8 @@ async def test_blended_search_adds_up_nearness_and_words_of_whatever_either_arm_
         await tools.fact(content, predicate=f"p{number}")
     found = {each["content"]: each for each in await tools("memory_search", query="peanut allergy", mode="blended")}
     asked = await engine.embed("peanut allergy")
-    # Of five facts "peanut" stands in two, "allergi" in one and "allerg" is another word.
-    peanut, allergy = -math.log(2 / 5), -math.log(1 / 5)
+    # Of the five that are found two have "peanut", one has "allergi", and "allerg" is another word.
+    peanut, allergy = -math.log(2.5 / 6), -math.log(1.5 / 6)
     covered = dict.fromkeys(contents, 0.0) | {
         "peanut allergy": 1.0,
         "peanut butter": peanut / (peanut + allergy),
@@ -143,22 +179,43 @@ async def test_blended_search_adds_up_nearness_and_words_of_whatever_either_arm_
     assert list(found) == sorted(found, key=lambda content: -found[content]["score"])
 
 
+DENTIST = "dentist tooth appointment"
+
+
+async def store_patients(tools) -> list[str]:
+    """Of three, the second has the best words, the last is the nearest, and the first is good at both."""
+    contents = [
+        "a dentist lives next door",
+        "tooth, tooth, tooth, tooth, said the parrot",
+        "toothache, so a visit at the dental practice",
+    ]
+    for number, content in enumerate(contents):
+        await tools.fact(content, predicate=f"p{number}")
+    found = {each["content"]: each for each in await tools("memory_search", query=DENTIST)}
+    assert [found[content].get("semantic_rank") for content in contents] == [2, 3, 1]
+    assert [found[content].get("keyword_rank") for content in contents] == [2, 1, None]
+    return contents
+
+
+async def test_the_best_by_both_measures_is_found_though_it_is_first_by_neither(tools):
+    best, *_ = await store_patients(tools)
+    (found,) = await tools("memory_search", query=DENTIST, mode="blended", limit=1)
+    assert found["content"] == best
+
+
 async def test_recall_and_context_take_relevance_from_the_measures_where_that_is_configured(memory, caller, tools):
-    """The same memories and questions: only what their relevance is made of differs."""
     retrieval = memory.config.retrieval.model_copy(update={"recall_mode": "blended"})
     blended = replace(memory, config=memory.config.model_copy(update={"retrieval": retrieval}))
-    for number, content in enumerate(["peanut allergy", "allergic to nuts", "old car"]):
-        await tools.fact(content, predicate=f"p{number}")
+    both, words, near = await store_patients(tools)
     asked = {"scope": None, "limit": 10, "types": (MemoryType.FACT, MemoryType.RULE)}
-    by_rank = await reading.recall(memory, caller, "peanut allergy", **asked)
-    by_measure = await reading.recall(blended, caller, "peanut allergy", **asked)
-    assert {each["coverage"] for each in by_rank} == {None}
-    for each in by_measure:
+    for at, order in ((memory, [words, both, near]), (blended, [both, near, words])):
+        found = await reading.recall(at, caller, DENTIST, **asked)
+        assert [each["content"] for each in found] == order
+        told = await context.build(at, caller, DENTIST, memory.butler, None)
+        assert sorted(order, key=told.index) == order
+    for each in found:
         assert each["relevance"] == pytest.approx((max(each["similarity"], 0.0) + each["coverage"]) / 2)
         assert each["rrf_score"] is None
-    assert by_measure[0]["content"] == "peanut allergy"
-    told = await context.build(blended, caller, "peanut allergy", memory.butler, None)
-    assert told.index("peanut allergy") < told.index("old car")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -153,13 +153,17 @@ async def renewals(archive, tenant):
     return sum(each.get(kind, 0) for each in counted for kind in MemoryType)
 
 
-async def found(memory, caller, query, mode="semantic"):
-    """What a search among everything finds."""
+async def shown(memory, caller, query, mode="semantic"):
+    """What a search among everything gives."""
     kinds = list(MemoryType)
-    shown = await reading.search(
+    return await reading.search(
         memory, caller, query, types=kinds, scope="*", mode=Mode(mode), limit=50, min_confidence=0
     )
-    return {str(each["id"]) for each in shown}
+
+
+async def found(memory, caller, query, mode="semantic"):
+    """What a search among everything finds."""
+    return {str(each["id"]) for each in await shown(memory, caller, query, mode)}
 
 
 TEXTS = ("blue", "The quick brown fox jumps over the lazy dog", "Zürich, 東京 and a great many more words " * 5)
@@ -269,6 +273,10 @@ async def test_old_vectors_are_not_compared_with_new_ones_and_words_find_both(me
     for at in (memory, renewed):
         for mode in ("keyword", "hybrid", "blended"):
             assert await found(at, caller, "herbal tea", mode) == ids["old"] | ids["new"]
+        blended = await shown(at, caller, "herbal tea", "blended")
+        assert {str(each["id"]) for each in blended if each["similarity"] is None} == (
+            ids["old"] if at is renewed else ids["new"]
+        )
     assert await reembedding.backlog(renewed, caller) == await reembedding.backlog(memory, caller) == 3
 
 

@@ -1,19 +1,20 @@
 """Which words of a question are worth looking up, and how much each of them says."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
 from itertools import accumulate, combinations
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-MOST_WORDS = 64
+MOST_WORDS = 256
+"""Words that are looked up of a very long question: the first ones."""
 RANKED_AT_MOST = 500
 ENOUGH = 200
 PAIRED = 5
 """How many of the common words are looked up in pairs."""
-RARE = 1 / 400
-"""The share of memories a word is taken to stand in that too few of a sample have for it to be counted."""
 TELLING = 8
 """Whoever has as much as this many of a question's most telling words has all it asks for."""
 LONGEST_PLAIN_QUESTION = 600
@@ -70,9 +71,8 @@ class Telling(NamedTuple):
         return min(1.0, sum(self.weights[word] for word in found) / self.whole) if self.whole else 0.0
 
 
-def telling(words: Collection[str], frequencies: Mapping[str, float]) -> Telling:
-    """The fewer memories a word stands in, the more it says; one that stands in all of them says nothing."""
-    shares = {word: min(1.0, frequencies.get(word, RARE)) for word in words}
-    rarest_first = sorted(shares, key=shares.__getitem__)[:MOST_WORDS]
-    weights = {word: -math.log(shares[word]) for word in rarest_first}
-    return Telling(weights, sum(weights[word] for word in rarest_first[:TELLING]))
+def telling(words: Collection[str], found: Sequence[Collection[str]]) -> Telling:
+    """The fewer of the memories that were found have a word, the more it says; `found` is what each of them has."""
+    times = Counter(word for each in found for word in each)
+    weights = {word: -math.log((times[word] + 0.5) / (len(found) + 1)) for word in words}
+    return Telling(weights, sum(nlargest(TELLING, weights.values())))

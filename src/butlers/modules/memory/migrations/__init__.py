@@ -25,6 +25,7 @@ MEMORY = Branch(
         "function memory_tenants()": "execute",
         "function effective_confidence(double precision, double precision, timestamptz, timestamptz)": "execute",
         "function any_word(text)": "execute",
+        "function one_word(text)": "execute",
         "function prefixed(text, text[])": "execute",
         f"function fact_words({_WORDS})": "execute",
         f"function rule_words({_WORDS})": "execute",

@@ -7,7 +7,7 @@ from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import MemoryType, Mode
 from butlers.modules.memory.domain.ranking import Candidate
-from butlers.modules.memory.domain.words import ALL, LONGEST_PLAIN_QUESTION, Picked, picked, telling
+from butlers.modules.memory.domain.words import ALL, LONGEST_PLAIN_QUESTION, MOST_WORDS, Picked, picked, telling
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import search as arms
 from butlers.modules.memory.store.search import Looking
@@ -61,12 +61,12 @@ class Look:
 
     async def _measured(self, found: Sequence[Candidate], embedding: Sequence[float]) -> list[Candidate]:
         """The same with both measures known of each, also where only one arm found it."""
-        size = await self._size(MemoryType.FACT)
-        words = telling(await self._lexemes(), await self._frequencies(size))
+        asked = (await self._lexemes())[:MOST_WORDS]
         version = self.memory.embedder.version.id
-        looked = await arms.closer(self.tx, self.caller, found, version, embedding, words.weights)
+        looked = await arms.closer(self.tx, self.caller, found, version, embedding, asked)
+        says = telling(asked, [row["words"] for row in looked.values()])
         return [
-            each._replace(similarity=row["similarity"], coverage=words.coverage(row["words"]))
+            each._replace(similarity=row["similarity"], coverage=says.coverage(row["words"]))
             for each in found
             if (row := looked.get(each.id))
         ]
@@ -92,7 +92,7 @@ class Look:
         """The words worth looking up in a large tenant or for a long question."""
         if size <= FEW and len(self.question) <= LONGEST_PLAIN_QUESTION:
             return ALL
-        frequencies = {} if size <= FEW else await self._frequencies(size)
+        frequencies = {} if size <= FEW else await self._frequencies()
         return picked(await self._lexemes(), frequencies, size, self.depth)
 
     async def _lexemes(self) -> Sequence[str]:
@@ -101,7 +101,6 @@ class Look:
             self._words = await arms.lexemes(self.tx, self.question)
         return self._words
 
-    async def _frequencies(self, size: int) -> Mapping[str, float]:
-        """How common words are among the tenant's memories, looked at anew whenever there are twice as many."""
-        key = (self.caller.tenant, size.bit_length())
-        return await self.memory.words.get(key, lambda: arms.word_frequencies(self.tx))
+    async def _frequencies(self) -> Mapping[str, float]:
+        """How common words are among the tenant's memories."""
+        return await self.memory.words.get(self.caller.tenant, lambda: arms.word_frequencies(self.tx))

@@ -113,7 +113,7 @@ async def closer(
     embedding: Sequence[float],
     words: Collection[str],
 ) -> dict[UUID, Record]:
-    """Of each that was found, whichever arm found it: how near it is, and which of these words it has."""
+    """Of each that was found, whichever arm found it: how near it is, and which of the words it has."""
     ids: dict[MemoryType, list[UUID]] = {kind: [] for kind in MemoryType}
     for each in found:
         ids[each.memory_type].append(each.id)
@@ -151,6 +151,6 @@ async def word_frequencies(tx: Connection) -> dict[str, float]:
 
 
 async def lexemes(tx: Connection, question: str) -> list[str]:
-    """The words of a question as the index knows them."""
+    """The words of a question as the index knows them, in the order they come in."""
     words: list[str] = await _words.lexemes(tx, question=rankable(question))
     return words

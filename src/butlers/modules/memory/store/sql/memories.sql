@@ -131,13 +131,20 @@ with sample as (
 select word, ndoc::double precision / sample.size as share
   from sample,
        ts_stat($q$
-           select search_vector from facts where tenant_id = current_tenant() and validity = 'active' limit 3000
+           select search_vector
+             from facts
+            where tenant_id = current_tenant()
+              and validity = 'active'
+            order by id
+            limit 3000
        $q$)
- where ndoc > sample.size / 200.0;
+ where ndoc > 15;
 
 -- name: closer(tenant_id, version, embedding, words, fact_ids, rule_ids, episode_ids)
 -- How near each of these memories is, and which of the words it has.
-with these as (
+with asked as materialized (
+    select word, one_word(word) as query from unnest(:words::text[]) as word
+), these as (
     select id, embedding_version_id, embedding, search_vector
       from facts
      where tenant_id = :tenant_id
@@ -155,9 +162,9 @@ with these as (
 )
 select id,
        case when embedding_version_id = :version then 1 - (embedding <=> :embedding) end as similarity,
-       array(select unnest(tsvector_to_array(search_vector)) intersect select unnest(:words::text[])) as words
+       array(select word from asked where search_vector @@ query) as words
   from these;
 
 -- name: lexemes(question)$
--- The words of a question as the index knows them.
-select tsvector_to_array(to_tsvector('english', :question));
+-- The words of a question as the index knows them, in the order they come in.
+select array(select lexeme from unnest(to_tsvector('english', :question)) order by positions[1], lexeme);
