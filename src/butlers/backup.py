@@ -22,6 +22,7 @@ from butlers.provision import Place, without_password
 
 JOB = "backup"
 _LAST_WORDS = 300
+_MAGIC = b"PGDMP"
 _NOT_OURS = re.compile(r"^\d+; \d+ \d+ (?:EXTENSION|COMMENT - EXTENSION|POLICY|ROW SECURITY|BLOBS?) ")
 _TABLE = re.compile(r"^\d+; \d+ \d+ TABLE public (\S+) ", re.MULTILINE)
 
@@ -92,6 +93,12 @@ def _administrator(place: Place) -> str:
 def _there(file: Path) -> str:
     if not file.is_file():
         raise InvalidInput(f"there is no file {file}", hint="Name a file that `butlers backup` wrote.")
+    with file.open("rb") as opened:
+        if opened.read(len(_MAGIC)) != _MAGIC:
+            raise InvalidInput(
+                f"{file} is not a backup",
+                hint="Name a file that `butlers backup` wrote; an export goes in by `butlers memory import`.",
+            )
     return str(file.absolute())
 
 

@@ -1,6 +1,7 @@
 """Puts a butler into a project of Claude Code, with hooks around each session, and takes it out again."""
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,11 +10,16 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from butlers.config import Configuration
+from butlers.environment import environment
 from butlers.errors import ConfigurationFault
 
-SERVERS, SETTINGS, LOCAL_SETTINGS = ".mcp.json", ".claude/settings.json", ".claude/settings.local.json"
+_FOLDER = ".claude"
+SERVERS, SETTINGS, LOCAL_SETTINGS = ".mcp.json", f"{_FOLDER}/settings.json", f"{_FOLDER}/settings.local.json"
 HOOK_SECONDS = 10
+_HEALTH_SECONDS = 2.0
 _HOOKS = {"SessionStart": "session-start", "SessionEnd": "session-end"}
 
 Json = dict[str, Any]
@@ -36,6 +42,8 @@ class Change:
         """Write the file, or remove it where nothing is left in it."""
         if self.after is None:
             self.path.unlink(missing_ok=True)
+            if self.path.parent.name == _FOLDER and not any(self.path.parent.iterdir()):
+                self.path.parent.rmdir()
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(self.after, encoding="utf-8")
@@ -46,11 +54,29 @@ def entry(config: Configuration, *, over_http: bool) -> Json:
     butler = config.butler
     if not over_http:
         program, *rest = _program()
-        return {"command": program, "args": [*rest, "run", str(config.folder.resolve()), "--stdio"]}
-    found: Json = {"type": "http", "url": f"http://{butler.http.host}:{butler.port}/mcp"}
+        return {"command": program, "args": [*rest, "run", str(config.folder.resolve()), "--stdio"], **_home()}
+    found: Json = {"type": "http", "url": f"{_address(config)}/mcp"}
     if butler.auth.mode != "local":
         found["headers"] = {"Authorization": "Bearer ${BUTLERS_KEY}"}
     return found
+
+
+async def check_address(config: Configuration) -> None:
+    """Refuse the address of a butler that can't be told from its file, or where another one answers."""
+    named = config.butler.name
+    if config.butler.port == 0:
+        raise ConfigurationFault("butler.port is 0, any free one", hint="Give the butler a port of its own.")
+    try:
+        async with httpx2.AsyncClient(timeout=_HEALTH_SECONDS, trust_env=False) as http:
+            told = (await http.get(f"{_address(config)}/health")).json()
+    except (httpx2.HTTPError, ValueError):
+        # It need not run yet.
+        return
+    if isinstance(told, dict) and told.get("butler", named) != named:
+        raise ConfigurationFault(
+            f"at {_address(config)} the butler {told['butler']} answers, and not {named}",
+            hint=f"Set butler.port of {named} to the port it runs on.",
+        )
 
 
 def servers(config: Configuration, *, over_http: bool) -> Json:
@@ -157,12 +183,23 @@ def _is_ours(hook: Any, config: Configuration) -> bool:
 
 
 def _hook(config: Configuration, word: str) -> Json:
-    command = _words(*_program(), "hook", word, str(config.folder.resolve()))
+    home = [f"{name}={value}" for name, value in _home().get("env", {}).items()]
+    command = _words(*(["env", *home] if home else []), *_program(), "hook", word, str(config.folder.resolve()))
     return {"type": "command", "command": command, "timeout": HOOK_SECONDS}
 
 
 def _words(*words: str) -> str:
     return shlex.join(words)
+
+
+def _address(config: Configuration) -> str:
+    return f"http://{config.butler.http.host}:{config.butler.port}"
+
+
+def _home() -> Json:
+    """Where the memories are, for whoever is not started from this shell; nothing where it is the usual place."""
+    given = os.environ.get("BUTLERS_HOME", "").strip()
+    return {"env": {"BUTLERS_HOME": str(environment().home)}} if given else {}
 
 
 def _program() -> list[str]:

@@ -1,16 +1,22 @@
 """`butlers connect`: into a project of Claude Code, and out of it again."""
 
+import asyncio
 import json
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
 
 import pytest
 from fastmcp import Client
 
+import models
+
 from .conftest import written
+
+HOOKS = ("SessionStart", "SessionEnd")
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def commands(project, name="settings.json"):
     }
 
 
-def test_the_butler_comes_to_what_is_there_already(connect, project, place):
+def test_the_butler_comes_to_what_is_there_already(connect, project, place, home):
     connect(project)
     servers = json.loads((project / ".mcp.json").read_text())
     assert servers["comment"] == "stays"
@@ -59,7 +65,8 @@ def test_the_butler_comes_to_what_is_there_already(connect, project, place):
     hooked = commands(project)
     assert hooked["Stop"] == ["echo hello"]
     assert hooked["SessionStart"][0] == "echo hello"
-    assert [shlex.split(hooked[event][-1])[-3:] for event in ("SessionStart", "SessionEnd")] == [
+    assert all(shlex.split(hooked[event][-1])[:2] == ["env", f"BUTLERS_HOME={home}"] for event in HOOKS)
+    assert [shlex.split(hooked[event][-1])[-3:] for event in HOOKS] == [
         ["hook", "session-start", str(place)],
         ["hook", "session-end", str(place)],
     ]
@@ -99,7 +106,7 @@ def test_removing_from_a_project_that_had_nothing_leaves_no_file(connect, tmp_pa
     connect(made)
     assert set(files(made)) == {".mcp.json", ".claude/settings.json"}
     assert f"removed {made / '.mcp.json'}" in connect(made, "--remove")
-    assert files(made) == {}
+    assert list(made.iterdir()) == []
 
 
 def test_another_butler_stays_when_one_is_taken_out(shell, connect, project, tmp_path):
@@ -143,29 +150,59 @@ def test_a_project_that_is_not_there_is_not_made(shell, place, tmp_path):
 
 
 def test_a_client_has_to_be_named(shell, place):
-    for words in ((), ("vim",)):
+    for words, said in (((), "the client is not named"), (("vim",), "vim is no client that can be set up")):
         refused = shell("connect", place, *words)
         assert refused.returncode == 1
+        assert refused.stderr.startswith(f"butlers: {said}. ")
         assert "--print" in refused.stderr
 
 
-def test_whoever_can_answer_is_asked_and_may_say_no(home, place, project):
-    before = files(project)
+@pytest.fixture
+def asked(home, place, project):
+    """`butlers connect` at a terminal, where it asks; and what is typed there."""
     ours, theirs = pty.openpty()
-    program = [sys.executable, "-m", "butlers.cli", "connect", str(place), "claude-code", "--project", str(project)]
-    os.write(ours, b"n\n")
-    done = subprocess.run(
-        program,
+    words = ["connect", str(place), "claude-code", "--project", str(project)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "butlers.cli", *words],
         stdin=theirs,
-        capture_output=True,
-        text=True,
-        check=False,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         env={**os.environ, "BUTLERS_HOME": str(home)},
-    )
-    os.close(ours)
-    os.close(theirs)
-    assert done.returncode == 1
-    assert "Write this?" in done.stdout + done.stderr
+    ) as program:
+        assert program.stderr
+        said = b""
+        while not said.endswith(b"Write this? [y/N] "):
+            said += program.stderr.read(1)
+        yield program, ours
+        os.close(theirs)
+        os.close(ours)
+
+
+@pytest.mark.parametrize("typed", [b"n\n", b"\n", b"\x04"], ids=["no", "nothing", "the end"])
+def test_whoever_can_answer_is_asked_and_may_say_no(asked, project, typed):
+    before = files(project)
+    program, terminal = asked
+    os.write(terminal, typed)
+    _, said = program.communicate(timeout=30)
+    assert program.returncode == 1
+    assert said.decode().strip() == "butlers: nothing was written. Answer y, or pass --yes."
+    assert files(project) == before
+
+
+def test_whoever_is_asked_may_say_yes(asked, project, place):
+    program, terminal = asked
+    os.write(terminal, b"y\n")
+    program.communicate(timeout=30)
+    assert program.returncode == 0
+    assert place.name in json.loads((project / ".mcp.json").read_text())["mcpServers"]
+
+
+def test_an_interruption_is_an_answer_at_once(asked, project):
+    before = files(project)
+    program, _ = asked
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=30)
+    assert program.returncode == 130
     assert files(project) == before
 
 
@@ -173,7 +210,7 @@ async def test_what_is_printed_for_other_clients_connects_one(shell, place, proj
     before = files(project)
     told = json.loads(shell("connect", place, "--print").stdout)
     (server,) = told["mcpServers"].values()
-    server["env"] = {**os.environ, "BUTLERS_HOME": str(home)}
+    assert server["env"] == {"BUTLERS_HOME": str(home)}
     async with Client(told) as client:
         names = {tool.name for tool in await client.list_tools()}
     assert "memory_recall" in names
@@ -190,3 +227,22 @@ def test_a_butler_that_runs_is_named_by_its_address_and_asks_for_a_key_by_a_vari
     assert json.loads(shell("connect", with_keys, "--print", "--http").stdout) == {
         "mcpServers": {"two": {**address, "headers": {"Authorization": "Bearer ${BUTLERS_KEY}"}}}
     }
+
+
+async def test_the_address_of_another_butler_is_refused(shell, place, project):
+    async with models.anything([models.as_json({"status": "ready", "butler": "somebody_else"})] * 2) as running:
+        text = (place / "butler.toml").read_text()
+        (place / "butler.toml").write_text(text.replace("port = 0", f"port = {running.port}"))
+        before = files(project)
+        for words in (["--print"], ["claude-code", "--project", project]):
+            refused = await asyncio.to_thread(shell, "connect", place, *words, "--http")
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert refused.stderr.startswith(
+                f"butlers: at http://127.0.0.1:{running.port} the butler somebody_else answers, and not {place.name}."
+            )
+    assert files(project) == before
+
+
+def test_a_port_that_is_any_free_one_is_no_address(shell, place):
+    refused = shell("connect", place, "--print", "--http")
+    assert (refused.returncode, refused.stderr.startswith("butlers: butler.port is 0")) == (1, True)

@@ -112,7 +112,7 @@ def test_a_merge_shows_both_side_by_side_and_asks_first(known, two):
 def test_whoever_does_not_say_yes_merges_nothing(known, two, answer):
     result = merged_by_hand(known, *two, answer)
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.splitlines()[-1].endswith("butlers: nothing was merged. Answer y to merge, or pass --yes.")
+    assert result.stderr.splitlines()[-1].endswith("butlers: nothing was merged. Answer y, or pass --yes.")
     assert len(known("list")) == 2
 
 

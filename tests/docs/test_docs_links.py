@@ -17,10 +17,15 @@ CODE = re.compile(r"`[^`\n]*`")
 
 
 def pages() -> list[str]:
-    """Every page of the repository, whether it is committed yet or not."""
+    """Every page of the repository, whether it is committed yet or not; not those of a butler made in it to try."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "*.md"]
     found = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
-    return sorted(page for page in found if page and (ROOT / page).exists())
+    return sorted(page for page in found if page and (ROOT / page).exists() and not tried(ROOT / page))
+
+
+def tried(page: Path) -> bool:
+    """Whether the page belongs to a butler that somebody made here by the README."""
+    return (page.parent / "butler.toml").exists() and page.parent.parent == ROOT
 
 
 def prose(page: str) -> str:

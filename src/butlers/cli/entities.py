@@ -1,14 +1,12 @@
 """`butlers memory entity`: people, organizations, places and things, told apart by hand."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from butlers.cli.memory_calls import Key, Tenant, call, opened, several
-from butlers.cli.output import HERE, AsJson, Folder, command
-from butlers.errors import Conflict
+from butlers.cli.output import HERE, AsJson, Folder, ask, command
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -195,12 +193,7 @@ async def _ask(folder: Path, tenant: str | None, source_id: str, target_id: str)
         would = await entities.preview(reached.memory, reached.caller, source, target)
     # On stderr, so that stdout has the answer alone.
     memory_views.show(plain(would), entity_views.side_by_side, as_json=False, aside=True)
-    typer.echo("Merge the first into the second? [y/N] ", err=True, nl=False)
-    said = sys.stdin.readline()
-    if not said.endswith("\n"):
-        typer.echo(err=True)
-    if said.strip().lower() not in {"y", "yes"}:
-        raise Conflict("nothing was merged", hint="Answer y to merge, or pass --yes.")
+    ask("Merge the first into the second?", "nothing was merged")
 
 
 def _id(name: str, text: str) -> "UUID":

@@ -1,6 +1,8 @@
 """`butlers init`, `run`, `dsn`, `migrate`, `doctor`."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +29,8 @@ async def init(
         return
     for path in written:
         typer.echo(f"wrote {path}")
-    typer.echo(f"Next: butlers run {folder}")
+    called = sys.argv[0] if Path(sys.argv[0]).name == "butlers" and not shutil.which("butlers") else "butlers"
+    typer.echo(f"Next: {called} run {folder}")
 
 
 @command

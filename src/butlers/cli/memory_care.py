@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from butlers.cli.memory_calls import Tenant, accepted, opened
-from butlers.cli.output import HERE, AsJson, Folder, command
+from butlers.cli.output import HERE, AsJson, Folder, ask, command
 from butlers.cli.progress import progress
 from butlers.errors import InvalidInput
 
@@ -48,7 +48,7 @@ async def retract_from(
         if not undo and not dry_run and answer["found"]:
             if not yes:
                 memory_views.show(answer, memory_views.retracted, as_json=False, aside=as_json)
-                _ask("Take all of this back?")
+                _ask("Take all of this back?", "nothing was taken back")
             answer = await call(dry_run=False)
     memory_views.show(answer, memory_views.retracted, as_json=as_json)
 
@@ -77,7 +77,7 @@ async def erase(
         memory, caller = reached.memory, reached.caller
         if not yes:
             whom = f"everything of the tenant {caller.tenant}" if what == "tenant" else f"{what} {memory_id}"
-            _ask(f"Delete {whom} for good? Nothing can bring it back.")
+            _ask(f"Delete {whom} for good? Nothing can bring it back.", "nothing was deleted")
         if memory_id is None:
             with progress("erasing") as told:
                 done = await erasure.tenant(memory, caller, tell=told)
@@ -88,10 +88,10 @@ async def erase(
     memory_views.show(done, memory_views.erased, as_json=as_json)
 
 
-def _ask(question: str) -> None:
+def _ask(question: str, refused: str) -> None:
     if not sys.stdin.isatty():
         raise InvalidInput("nobody is there to be asked", hint="Say --yes, or --dry-run to see what it would do.")
-    typer.confirm(question, abort=True, err=True)
+    ask(question, refused)
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {"retract-from": retract_from, "erase": erase}

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from butlers.cli.output import spelled
 
-_PARTS = ("similarity", "rank", "rrf_score", "relevance", "importance", "recency")
+_PARTS = ("similarity", "rank", "coverage", "rrf_score", "relevance", "importance", "recency")
 _TWICE = {"type"}
 
 View = Callable[[Any], RenderableType]

@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import signal
+import sys
 import unicodedata
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, is_dataclass
@@ -13,7 +15,7 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-from butlers.errors import Fault
+from butlers.errors import Conflict, Fault
 
 P = ParamSpec("P")
 HERE = Path()
@@ -62,6 +64,21 @@ def _is_asked_for(function: Callable[..., object]) -> bool:
 
 async def _finished(work: Awaitable[None]) -> None:
     await work
+
+
+def ask(question: str, refused: str) -> None:
+    """Go on only when somebody says yes. The question is on stderr, so that stdout has the answer alone."""
+    typer.echo(f"{question} [y/N] ", err=True, nl=False)
+    # The event loop has the signal for itself and would only note it: here somebody waits.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        said = sys.stdin.readline()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if not said.endswith("\n"):
+        typer.echo(err=True)
+    if said.strip().lower() not in {"y", "yes"}:
+        raise Conflict(refused, hint="Answer y, or pass --yes.")
 
 
 def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title: str = "") -> None:

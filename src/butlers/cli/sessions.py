@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from butlers.cli.memory_calls import Tenant
-from butlers.cli.output import HERE, AsJson, Folder, command
+from butlers.cli.output import HERE, AsJson, Folder, ask, command
 from butlers.errors import Fault
 
 if TYPE_CHECKING:
@@ -87,11 +87,14 @@ async def connect(
     if client is None and str(folder) == CLAUDE_CODE and not (folder / "butler.toml").exists():
         folder, client = HERE, CLAUDE_CODE
     config = app.configuration(folder)
+    if over_http and not remove:
+        await connecting.check_address(config)
     if only_print:
         typer.echo(json.dumps(connecting.servers(config, over_http=over_http), indent=2))
         return
     if client != CLAUDE_CODE:
-        raise InvalidInput("the client is not named", hint=f"Say `{CLAUDE_CODE}`, or --print for any other.")
+        wrong = f"{client} is no client that can be set up" if client else "the client is not named"
+        raise InvalidInput(wrong, hint=f"Say `{CLAUDE_CODE}`, or --print for any other.")
     place = (project or Path()).resolve()
     if not place.is_dir():
         raise InvalidInput(f"there is no folder {place}", hint="Name the folder of a project.")
@@ -110,7 +113,7 @@ def _make(changes: "Sequence[Change]", *, yes: bool, as_json: bool) -> None:
         if not changes:
             return
     if changes and not yes and not as_json and sys.stdin.isatty():
-        typer.confirm("Write this?", abort=True)
+        ask("Write this?", "nothing was written")
     for change in changes:
         change.make()
     done = [{"file": str(each.path), "done": "removed" if each.after is None else "wrote"} for each in changes]
