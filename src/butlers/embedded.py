@@ -29,6 +29,7 @@ from butlers.errors import Unavailable
 SUPERUSER = "postgres"
 _SYSTEM_USER = "embedded_postgres"
 _START_SECONDS = 60
+_WRITING_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 _SOCKET_PATH_BYTES = 90
 _SOCKET_LOCK = ".s.PGSQL.5432.lock"
@@ -207,13 +208,21 @@ def _state(data: Path) -> str | None:
     import psutil
 
     try:
-        lines = (data / "postmaster.pid").read_text().splitlines()
+        lines = _written(data / "postmaster.pid").splitlines()
         program, *arguments = psutil.Process(int(lines[0])).cmdline()
     except (OSError, ValueError, IndexError, psutil.Error):
         return None
     if Path(program).name != "postgres" or str(data) not in arguments:
         return None
     return lines[_STATE_LINE].strip() if len(lines) > _STATE_LINE else "starting"
+
+
+def _written(path: Path) -> str:
+    """A file's text; one that is empty is given a moment, since it may have been made just now."""
+    give_up = time.monotonic() + _WRITING_SECONDS
+    while not (text := path.read_text()) and time.monotonic() < give_up:
+        time.sleep(_PAUSE_SECONDS)
+    return text
 
 
 def _socket_folder(data: Path) -> Path:

@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import subprocess
+import threading
 from typing import Any
 
 import psutil
@@ -182,16 +183,32 @@ def test_a_server_that_is_just_starting_is_waited_for(own_home, processes):
     cluster = embedded.acquire(own_home)
     data = own_home / "postgres" / "data"
     pid_file = data / "postmaster.pid"
-    lines = pid_file.read_text().split("\n")
-    lines[7] = "starting"
-    pid_file.write_text("\n".join(lines))
+    ready = pid_file.read_text()
+    # As the server does it: in place, so that nobody finds half a file.
+    with pid_file.open("r+") as told:
+        told.write(ready.replace("ready   ", "starting"))
     waiting = processes.holder(own_home)
     with pytest.raises(AssertionError, match="never said"):
         waiting.line("holding: ", seconds=1.5)
-    lines[7] = "ready   "
-    pid_file.write_text("\n".join(lines))
+    with pid_file.open("r+") as told:
+        told.write(ready)
     waiting.line("holding: ")
     cluster.release()
+
+
+def test_a_pid_file_that_is_just_being_written_is_waited_for_and_one_that_stays_empty_is_not(own_home, processes):
+    cluster = embedded.acquire(own_home)
+    pid_file = own_home / "postgres" / "data" / "postmaster.pid"
+    text = pid_file.read_text()
+    pid_file.write_text("")
+    threading.Timer(0.3, pid_file.write_text, [text]).start()
+    assert embedded._is_ready(pid_file.parent)
+    cluster.release()
+    pid_file.write_text("")
+    again = processes.holder(own_home)
+    again.line("holding: ")
+    again.go_on()
+    assert again.line("stopped: ") == "True"
 
 
 async def test_a_path_too_long_for_a_socket_gets_a_private_folder_for_it():
