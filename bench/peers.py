@@ -35,6 +35,7 @@ from environments import CACHE, PEERS, Peer, missing, quietly
 OURS = "with_butlers.py"
 SIZES = (1_000, 10_000, 100_000)
 STORES, QUESTIONS, PROBES = 100, 60, 20
+PATIENCE_SECONDS = 20
 FILL_SECONDS, CALL_SECONDS, PHASE_SECONDS = 240, 60, 8
 _CHUNK = 20_000
 _MIB = 2.0**20
@@ -208,7 +209,9 @@ class Bench:
             found, start = (by_meaning["found"], QUESTIONS) if by_meaning else (searched["found"], 0)
             figures["recall_at_10"] = self._recall(found, start, size)
         figures |= _memory(searched["processes"], place if peer.postgres else None)
-        stored = running.ask("store", self.texts.told)["taken"]
+        stored = running.ask("store", self.texts.told[:PROBES])["taken"]
+        if sum(stored) < PATIENCE_SECONDS:
+            stored += running.ask("store", self.texts.told[PROBES:])["taken"]
         figures["stores_a_second"] = len(stored) / sum(stored)
         probed = [number for number in range(PROBES) if number < len(stored)]
         found = running.ask("search", [self.texts.probes[number] for number in probed])["found"]
@@ -401,7 +404,8 @@ def _taking(cells: Cells, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
         rows.append([peer.name, *some, *(cells.cell(peer.name, "disk_mib", "disk_mib", size) for size in sizes)])
     return Table(
         "What it takes",
-        f"With {largest:,} memories there, but for the disk. {STORES} texts stored one after another. "
+        f"With {largest:,} memories there, but for the disk. {STORES} texts stored one after another, or "
+        f"{PROBES} where those took over {PATIENCE_SECONDS} s. "
         "Start: from the start of its process to the first answer, the PostgreSQL server up already for those that "
         "have one. Memory: PSS of its processes and its database server. Nearest: the share of the ten nearest by "
         "meaning among the answers, against comparing every vector. Found: of texts just stored, asked for with "
