@@ -57,7 +57,7 @@ def knows(knowing):
 
 
 def told(**more):
-    return json.dumps({"session_id": str(uuid4()), "cwd": "/work/tea", "hook_event_name": "SessionStart", **more})
+    return json.dumps({"session_id": str(uuid4()), "cwd": "/projects/tea", "hook_event_name": "SessionStart", **more})
 
 
 def in_time(hook):

@@ -68,10 +68,10 @@ async def _finished(work: Awaitable[None]) -> None:
 
 def ask(question: str, refused: str) -> None:
     """Go on only when somebody says yes. The question is on stderr, so that stdout has the answer alone."""
-    typer.echo(f"{question} [y/N] ", err=True, nl=False)
     # The event loop has the signal for itself and would only note it: here somebody waits.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        typer.echo(f"{question} [y/N] ", err=True, nl=False)
         said = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
