@@ -20,6 +20,7 @@ from butlers.host.migrations import CORE
 from butlers.migrate import Branch, Migration
 from butlers.modules.memory import MemoryModule
 from butlers.provision import Place
+from butlers.values import address
 
 if TYPE_CHECKING:
     from butlers.host.scheduler import Scheduler
@@ -176,7 +177,7 @@ async def serve_http(
     meanwhile = _importing_the_server()
     host, limits = config.butler.http.host, config.butler.limits
     with http.listening(host, config.butler.port if port is None else port) as listener:
-        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/mcp"
+        url = f"{address(host, listener.getsockname()[1])}/mcp"
         async with opened(config, environment(), modules) as butler, serving(butler, after=meanwhile) as server:
             from butlers.host.server import http_app
 
@@ -184,7 +185,7 @@ async def serve_http(
                 http_app(server),
                 listener,
                 grace=limits.grace_seconds,
-                ready=lambda: announce(address),
+                ready=lambda: announce(url),
                 told=server.told_to_stop,
             )
 

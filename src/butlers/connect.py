@@ -15,6 +15,7 @@ import httpx2
 from butlers.config import Configuration
 from butlers.environment import environment
 from butlers.errors import ConfigurationFault
+from butlers.values import address
 
 _FOLDER = ".claude"
 SERVERS, SETTINGS, LOCAL_SETTINGS = ".mcp.json", f"{_FOLDER}/settings.json", f"{_FOLDER}/settings.local.json"
@@ -193,7 +194,7 @@ def _words(*words: str) -> str:
 
 
 def _address(config: Configuration) -> str:
-    return f"http://{config.butler.http.host}:{config.butler.port}"
+    return address(config.butler.http.host, config.butler.port)
 
 
 def _home() -> Json:

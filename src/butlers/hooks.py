@@ -15,6 +15,7 @@ from butlers.config import Configuration
 from butlers.environment import environment
 from butlers.errors import Fault, InvalidInput, Unavailable
 from butlers.host.observations import observed
+from butlers.values import address
 
 SECONDS = 8.0
 _HEADING = "# Memory Context"
@@ -145,7 +146,7 @@ async def _asked(config: Configuration, tool: str, arguments: dict[str, Any]) ->
         raise Unavailable("a butler that asks for a key is reached by its database")
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     headers = {"Accept": "application/json, text/event-stream"}
-    base = f"http://{butler.http.host}:{butler.port}"
+    base = address(butler.http.host, butler.port)
     timeout = httpx2.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
     try:
         async with httpx2.AsyncClient(timeout=timeout, trust_env=False) as http:

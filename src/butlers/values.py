@@ -93,3 +93,8 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def address(host: str, port: int) -> str:
+    """Where a butler that listens there is reached."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

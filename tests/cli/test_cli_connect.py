@@ -229,6 +229,14 @@ def test_a_butler_that_runs_is_named_by_its_address_and_asks_for_a_key_by_a_vari
     }
 
 
+def test_an_address_of_numbers_and_colons_stands_in_brackets(shell, tmp_path):
+    place = written(tmp_path, "six", '[butler.http]\nhost = "::1"\n')
+    text = (place / "butler.toml").read_text()
+    (place / "butler.toml").write_text(text.replace("port = 0", "port = 8155"))
+    told = json.loads(shell("connect", place, "--print", "--http").stdout)
+    assert told["mcpServers"]["six"]["url"] == "http://[::1]:8155/mcp"
+
+
 async def test_the_address_of_another_butler_is_refused(shell, place, project):
     async with models.anything([models.as_json({"status": "ready", "butler": "somebody_else"})] * 2) as running:
         text = (place / "butler.toml").read_text()

@@ -18,7 +18,7 @@ def relevance(score: float, depth: int) -> float:
 
 
 def blend(similarity: float | None, coverage: float) -> float:
-    """Nearness and words, half and half, each from 0 to 1: unlike a rank it says how well a memory fits by itself."""
+    """Nearness and words, half and half, each from 0 to 1: unlike a rank it says how well a memory fits."""
     return (max(similarity or 0.0, 0.0) + coverage) / 2
 
 
