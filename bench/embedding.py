@@ -12,7 +12,7 @@ from pathlib import Path
 
 from butlers.modules.memory import minilm
 from butlers.modules.memory.embedding import EmbeddingEngine
-from butlers.modules.memory.inference import load
+from butlers.modules.memory.onnx_model import load_minilm
 from report import Report, Table
 from world import sentence
 
@@ -24,9 +24,9 @@ async def main(repeats: int) -> None:
     cache = Path(tempfile.gettempdir()) / "butlers-bench-models"
     engine = EmbeddingEngine(cache)
     await engine.ready()
-    bare = load(cache)
+    bare = load_minilm(cache)
     rng = random.Random(3)
-    loaded = _seconds(lambda: load(cache), 3)
+    loaded = _seconds(lambda: load_minilm(cache), 3)
 
     single, direct = [], []
     # In turns: whatever else the machine does then slows both down alike.

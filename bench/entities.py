@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import asyncpg
 
 from butlers.app import Butler
-from butlers.modules.memory.domain.resolution import Hints
+from butlers.modules.memory.domain.entity_resolution import ResolutionHints
 from butlers.modules.memory.operations import entities
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table, spread
@@ -116,7 +116,9 @@ async def resolved(known: Crowd, tier: Tier) -> list[float]:
 
     async def ask(number: int) -> None:
         who = chosen[number]
-        found = await entities.resolve(known.memory, caller, tier.asked(who), None, Hints(), fuzzy=tier.fuzzy)
+        found = await entities.resolve(
+            known.memory, caller, tier.asked(who), None, ResolutionHints(), fuzzy=tier.fuzzy
+        )
         assert found, tier.asked(who)
         if tier.name in {"exact", "alias"}:
             assert found[0].candidate.canonical_name == who[0]

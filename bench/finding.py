@@ -12,8 +12,8 @@ import asyncpg
 from pgvector.asyncpg import register_vector
 
 from butlers.app import Butler
-from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.operations import reading, upkeep
+from butlers.modules.memory.domain.model import MemoryType, SearchMode
+from butlers.modules.memory.operations import index_upkeep, reading
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table
 from world import caller_of, fill, seed_vectors, sentence, timed, world
@@ -65,7 +65,7 @@ async def main(repeats: int, rows: int, recalls: int) -> None:
         seeds = await seed_vectors(memory, place.rng)
         sizes = [("t100", 100), ("t1k", 1_000), ("t10k", 10_000), ("t100k", 100_000)]
         await fill(butler, memory, sizes, seeds, mixed=True)
-        await upkeep.keep_indexes(memory, caller_of("t100", butler))
+        await index_upkeep.maintain_indexes(memory, caller_of("t100", butler))
         tables.append(await quality(place, measured))
         tables.append(await common_words(place, repeats, measured))
         tables.append(await bumps(place, recalls, measured))
@@ -99,7 +99,7 @@ async def quality(place: Place, measured: dict[str, object]) -> Table:
                 asked,
                 types=[MemoryType.FACT],
                 scope=None,
-                mode=Mode.SEMANTIC,
+                mode=SearchMode.SEMANTIC,
                 limit=10,
                 min_confidence=0.0,
             )
@@ -154,7 +154,7 @@ async def _by_words(place: Place, tenant: str, question: str) -> set[Any]:
         question,
         types=[MemoryType.FACT],
         scope=None,
-        mode=Mode.KEYWORD,
+        mode=SearchMode.KEYWORD,
         limit=10,
         min_confidence=0.0,
     )

@@ -9,9 +9,9 @@ import time
 import asyncpg
 
 from butlers.app import Butler
-from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact
+from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
 from butlers.modules.memory.operations import reading, writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table
 from world import caller_of, sentence, timed, world
@@ -53,7 +53,7 @@ async def _searched(butler: Butler, memory: Memory, rng: random.Random, repeats:
             sentence(rng),
             types=tuple(MemoryType),
             scope=None,
-            mode=Mode.HYBRID,
+            mode=SearchMode.HYBRID,
             limit=10,
             min_confidence=0.2,
         )

@@ -19,9 +19,9 @@ from typing import Any
 import asyncpg
 
 from butlers.app import Butler
-from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact
-from butlers.modules.memory.operations import cleanup, context, reading, sweeps, upkeep, writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
+from butlers.modules.memory.operations import cleanup, context, decay_sweep, index_upkeep, reading, writing
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from report import RESULTS, Report, Table
 from world import aged, caller_of, expired_episodes, fill, seed_vectors, sentence, timed, world
@@ -58,7 +58,7 @@ async def point(size: int, repeats: int) -> Point:
         await fill(butler, memory, [(TENANT, size)], seeds, mixed=False)
         owner = await asyncpg.connect(butler.place.admin_dsn)
         caller = caller_of(TENANT, butler)
-        graph = await _seconds(upkeep.keep_indexes(memory, caller))
+        graph = await _seconds(index_upkeep.maintain_indexes(memory, caller))
         latencies = {name: await _latencies(work, rng, repeats) for name, work in _reads(butler, memory).items()}
         stores = await timed(lambda _: _store(butler, memory, rng), STORES)
         disk = await owner.fetchrow(_DISK)
@@ -66,9 +66,9 @@ async def point(size: int, repeats: int) -> Point:
         # They grow old over months, and here in one statement, which would write each of them into the graph anew.
         await owner.execute("drop index facts_embedding")
         await aged(owner, [TENANT])
-        sweep = await _seconds(sweeps.sweep(memory, caller))
+        sweep = await _seconds(decay_sweep.sweep(memory, caller))
         await expired_episodes(memory, owner, TENANT, seeds[0], size)
-        cleaned = await _seconds(cleanup.clean(memory, caller))
+        cleaned = await _seconds(cleanup.clean_up(memory, caller))
         await owner.close()
     return Point(
         memories=size,
@@ -92,13 +92,20 @@ def _reads(butler: Butler, memory: Memory) -> dict[str, Callable[[str], Awaitabl
 
     async def search(text: str) -> object:
         return await reading.search(
-            memory, caller, text, types=tuple(MemoryType), scope=None, mode=Mode.HYBRID, limit=10, min_confidence=0.2
+            memory,
+            caller,
+            text,
+            types=tuple(MemoryType),
+            scope=None,
+            mode=SearchMode.HYBRID,
+            limit=10,
+            min_confidence=0.2,
         )
 
     return {
         "search": search,
         "recall": lambda text: reading.recall(memory, caller, text, scope=None, limit=10, types=kinds),
-        "context": lambda text: context.build(memory, caller, text, "bench", None),
+        "context": lambda text: context.build_context(memory, caller, text, "bench", None),
     }
 
 

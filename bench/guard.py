@@ -22,9 +22,9 @@ from rich.table import Table
 
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.modules.memory.domain.model import MemoryType, Mode, NewEpisode, NewFact, NewRule
+from butlers.modules.memory.domain.model import MemoryType, NewEpisode, NewFact, NewRule, SearchMode
 from butlers.modules.memory.operations import context, reading, writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from statements import recorded
 from world import caller_of, fill, seed_vectors, sentence, world
@@ -74,9 +74,9 @@ class Works:
             "store_rule": self.store_rule,
             "store_episode": self.store_episode,
             "recall": self.recall,
-            "context": lambda: context.build(self._memory, self._caller, self._text(), "bench", None),
+            "context": lambda: context.build_context(self._memory, self._caller, self._text(), "bench", None),
         }
-        for mode in Mode:
+        for mode in SearchMode:
             found[f"search, {mode.value}"] = lambda mode=mode: self.search(mode)  # type: ignore[misc]
         return found
 
@@ -96,7 +96,7 @@ class Works:
         kinds = (MemoryType.FACT, MemoryType.RULE)
         return await reading.recall(self._memory, self._caller, self._text(), scope=None, limit=10, types=kinds)
 
-    async def search(self, mode: Mode) -> list[dict[str, Any]]:
+    async def search(self, mode: SearchMode) -> list[dict[str, Any]]:
         return await reading.search(
             self._memory,
             self._caller,
@@ -150,7 +150,7 @@ async def _allocated(work: Callable[[], Awaitable[object]]) -> float:
 
 async def _told(butler: Butler, owner: Any, query: str) -> Any:
     """What the server's statistics say once they know of every call so far."""
-    await butler.database.survey("select pg_stat_force_next_flush()")
+    await butler.database.fetch_across_tenants("select pg_stat_force_next_flush()")
     await owner.execute("select pg_stat_force_next_flush(), pg_stat_clear_snapshot()")
     return await owner.fetchrow(query)
 

@@ -14,10 +14,10 @@ import asyncpg
 
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact
-from butlers.modules.memory.inference import Model, load
+from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
+from butlers.modules.memory.onnx_model import OnnxModel, load_minilm
 from butlers.modules.memory.operations import context, reading, writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table
 from statements import Statement, plain_connection, recorded, replay
@@ -47,7 +47,14 @@ def operations(memory: Memory, caller: Caller) -> list[Operation]:
 
     async def search(text: str) -> object:
         return await reading.search(
-            memory, caller, text, types=tuple(MemoryType), scope=None, mode=Mode.HYBRID, limit=10, min_confidence=0.2
+            memory,
+            caller,
+            text,
+            types=tuple(MemoryType),
+            scope=None,
+            mode=SearchMode.HYBRID,
+            limit=10,
+            min_confidence=0.2,
         )
 
     return [
@@ -65,7 +72,7 @@ def operations(memory: Memory, caller: Caller) -> list[Operation]:
         Operation(
             "memory_context",
             lambda text: {"trigger_prompt": text, "butler": "bench"},
-            lambda text: context.build(memory, caller, text, "bench", token_budget=None),
+            lambda text: context.build_context(memory, caller, text, "bench", token_budget=None),
         ),
     ]
 
@@ -79,7 +86,7 @@ async def main(repeats: int) -> None:
         await fill(butler, memory, [(TENANT, FACTS)], seeds, mixed=False)
         works = operations(memory, caller)
         sent = {work.tool: await _sent(butler, work, rng, repeats) for work in works}
-        bare = load(environment.home / "models")
+        bare = load_minilm(environment.home / "models")
         async with served(butler) as call, empty_server() as empty:
             taken = await _in_turns(butler, works, sent, bare, call, empty, rng, repeats)
     tables, measured = _told(taken, {tool: len(calls[0]) for tool, calls in sent.items()})
@@ -113,7 +120,7 @@ async def _in_turns(
     butler: Butler,
     works: Sequence[Operation],
     sent: dict[str, list[list[Statement]]],
-    bare: Model,
+    bare: OnnxModel,
     call: Call,
     empty: Call,
     rng: random.Random,

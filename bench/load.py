@@ -19,8 +19,8 @@ import asyncpg
 import httpx2
 import psutil
 
-from butlers import embedded
-from butlers.host.keys import NewKey, create
+from butlers import embedded_server
+from butlers.host.api_keys import NewKey, create_key
 from report import BENCH, Report, Table
 from traffic import EMPTY, Book, Caller, outcomes, settled
 
@@ -103,7 +103,7 @@ def _running(root: Path) -> Iterator[tuple[psutil.Process, str, Path]]:
 async def _scene(root: Path, clients: int) -> AsyncIterator[tuple[Scene, Path]]:
     async with contextlib.AsyncExitStack() as stack:
         process, address, log = stack.enter_context(_running(root))
-        cluster = embedded.acquire(root / "home")
+        cluster = embedded_server.acquire(root / "home")
         stack.callback(cluster.release)
         owner = await asyncpg.connect(cluster.dsn("butler_bench"))
         stack.push_async_callback(owner.close)
@@ -111,10 +111,10 @@ async def _scene(root: Path, clients: int) -> AsyncIterator[tuple[Scene, Path]]:
         headers = {"Accept": "application/json, text/event-stream"}
         for number in range(clients):
             tenant = f"tenant-{number % TENANTS}"
-            _, key = await create(owner, NewKey(tenant=tenant, actor=f"client {number}"))
+            _, key = await create_key(owner, NewKey(tenant=tenant, actor=f"client {number}"))
             http = httpx2.AsyncClient(headers=headers, timeout=60)
             callers.append(Caller(number, tenant, key, "bench", address, await stack.enter_async_context(http), book))
-        _, admin_key = await create(owner, NewKey(tenant="operator", actor="scraper", roles=("admin",)))
+        _, admin_key = await create_key(owner, NewKey(tenant="operator", actor="scraper", roles=("admin",)))
         yield Scene(process, owner, address, callers, book, admin_key), log
 
 

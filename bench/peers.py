@@ -22,9 +22,9 @@ import asyncpg
 import numpy as np
 import psutil
 
-from butlers import embedded
+from butlers import embedded_server
 from butlers.modules.memory import minilm
-from butlers.modules.memory.inference import load
+from butlers.modules.memory.onnx_model import load_minilm
 from report import Report, Table
 from startup import server_processes
 from world import SEEDS, like, sentence
@@ -68,7 +68,7 @@ def make(folder: Path, sizes: Sequence[int]) -> Path:
     seeding, words = random.Random(5), random.Random(7)
     kept = CACHE / "model" / f"seeds-{SEEDS}.npy"
     if not kept.exists():
-        model = load(CACHE / "model")
+        model = load_minilm(CACHE / "model")
         np.save(kept, [model.vectors([sentence(seeding)])[0] for _ in range(SEEDS)])
     seeds = np.load(kept).astype(np.float32)
     np.save(folder / "seeds.npy", seeds)
@@ -78,7 +78,7 @@ def make(folder: Path, sizes: Sequence[int]) -> Path:
         np.save(folder / f"vectors-{size}.npy", np.concatenate(parts).astype(np.float32))
     texts = [sentence(words) for _ in range(max(sizes))]
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    return minilm.graph(CACHE / "model")
+    return minilm.graph_file(CACHE / "model")
 
 
 class Driven:
@@ -187,7 +187,7 @@ class Bench:
         setting = {
             "place": str(place),
             "graph": str(self.graph),
-            "tokenizer": str(minilm.folder() / "tokenizer.json"),
+            "tokenizer": str(minilm.model_folder() / "tokenizer.json"),
             "made": str(self.made),
             "size": size,
             "environment": str(peer.environment),
@@ -241,7 +241,7 @@ def _database(peer: Peer, place: Path) -> Iterator[str | None]:
     if not peer.postgres:
         yield None
         return
-    cluster = embedded.acquire(place)
+    cluster = embedded_server.acquire(place)
     try:
         yield cluster.dsn("postgres")
     finally:
@@ -298,7 +298,7 @@ def measured(peers: Sequence[Peer], sizes: Sequence[int]) -> Found:
             present.append(peer)
     with tempfile.TemporaryDirectory(prefix="butlers-peers-") as folder:
         _progress("making texts and vectors")
-        texts, model = Texts.new(), load(CACHE / "model")
+        texts, model = Texts.new(), load_minilm(CACHE / "model")
         asked = np.asarray([model.vectors([question])[0] for question in texts.asked[1:]], dtype=np.float32)
         bench = Bench(make(Path(folder), sizes), Path(folder), texts, asked)
         # All of them at one size before any at the next: whoever is compared is measured about the same time.

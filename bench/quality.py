@@ -23,9 +23,9 @@ import numpy as np
 import Stemmer
 
 from butlers.caller import Caller
-from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact
+from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
 from butlers.modules.memory.operations import reading, writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from report import BENCH, Report, Table
 from world import caller_of, world
@@ -89,7 +89,7 @@ async def store(memory: Memory, caller: Caller, space: Space) -> dict[str, str]:
 async def ways(memory: Memory, caller: Caller, space: Space, called: Mapping[str, str]) -> dict[str, Way]:
     """Every way to ask, ours and the baselines."""
 
-    def searching(mode: Mode) -> Way:
+    def searching(mode: SearchMode) -> Way:
         async def ask(question: str) -> Sequence[str]:
             found = await reading.search(
                 memory,
@@ -105,7 +105,7 @@ async def ways(memory: Memory, caller: Caller, space: Space, called: Mapping[str
 
         return ask
 
-    def recalling(mode: Mode) -> Way:
+    def recalling(mode: SearchMode) -> Way:
         retrieval = memory.config.retrieval.model_copy(update={"recall_mode": mode.value})
         configured = replace(memory, config=memory.config.model_copy(update={"retrieval": retrieval}))
 
@@ -117,12 +117,12 @@ async def ways(memory: Memory, caller: Caller, space: Space, called: Mapping[str
         return ask
 
     return {
-        "search, semantic": searching(Mode.SEMANTIC),
-        "search, keyword": searching(Mode.KEYWORD),
-        "search, hybrid": searching(Mode.HYBRID),
-        "search, blended": searching(Mode.BLENDED),
-        "recall": recalling(Mode.HYBRID),
-        "recall, blended": recalling(Mode.BLENDED),
+        "search, semantic": searching(SearchMode.SEMANTIC),
+        "search, keyword": searching(SearchMode.KEYWORD),
+        "search, hybrid": searching(SearchMode.HYBRID),
+        "search, blended": searching(SearchMode.BLENDED),
+        "recall": recalling(SearchMode.HYBRID),
+        "recall, blended": recalling(SearchMode.BLENDED),
         "exact cosine": await _cosine(memory, space),
         "BM25": _bm25(space),
     }

@@ -17,11 +17,11 @@ from butlers.app import Butler
 from butlers.caller import Caller
 from butlers.host.runtimes.claude import ClaudeRuntime
 from butlers.host.runtimes.command import CommandRuntime
-from butlers.host.runtimes.runtime import Runtime, Task
-from butlers.host.spawner import Sessions
+from butlers.host.runtimes.runtime import Runtime, SessionTask
+from butlers.host.spawner import SessionSpawner
 from butlers.modules.memory.domain.model import NewFact
 from butlers.modules.memory.operations import writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table
 from world import fill, seed_vectors, sentence, world
@@ -40,7 +40,7 @@ async def main(repeats: int) -> None:
     measured: dict[str, object] = {}
     async with (
         world("sessions") as (butler, memory, environment),
-        app.serving(butler, by_the_clock=False),
+        app.open_server(butler, by_the_clock=False),
         _model(environment.home),
     ):
         caller = butler.caller()
@@ -93,14 +93,16 @@ def _runtimes(folder: Path) -> list[tuple[str, Runtime]]:
 
 
 async def _timed(butler: Butler, runtime: Runtime, caller: Caller, repeats: int) -> tuple[float, float]:
-    around = Sessions(runtime, butler.database, 60, folder=butler.config.folder, config=butler.config.butler.sessions)
+    around = SessionSpawner(
+        runtime, butler.database, 60, folder=butler.config.folder, config=butler.config.butler.sessions
+    )
     around.own, around.desk = butler.spawner.own, butler.spawner.desk
     await around.spawn(caller, PROMPT, trigger_source="bench")
     alone, whole = [], []
     # In turns: whatever else the machine does then slows both down alike.
     for _ in range(repeats):
         began = time.perf_counter()
-        await runtime.run(Task(uuid4(), PROMPT, 60))
+        await runtime.run(SessionTask(uuid4(), PROMPT, 60))
         alone.append(time.perf_counter() - began)
         began = time.perf_counter()
         await around.spawn(caller, PROMPT, trigger_source="bench")

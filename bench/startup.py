@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from butlers import embedded
+from butlers import embedded_server
 from report import Report, Table, spread
 
 TOML = '[butler]\nname = "bench"\nport = 0\n\n[modules.memory]\nenabled = true\n'
@@ -57,7 +57,7 @@ def place() -> Iterator[tuple[Path, Path]]:
 def server_start(home: Path) -> float:
     """Seconds until the embedded server answers; it is stopped again."""
     began = time.perf_counter()
-    cluster = embedded.acquire(home)
+    cluster = embedded_server.acquire(home)
     seconds = time.perf_counter() - began
     cluster.release()
     return seconds

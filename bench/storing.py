@@ -9,9 +9,9 @@ from pathlib import Path
 
 from butlers.app import Butler
 from butlers.modules.memory.domain.model import NewFact
-from butlers.modules.memory.inference import Model, load
-from butlers.modules.memory.operations import portability, writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.onnx_model import OnnxModel, load_minilm
+from butlers.modules.memory.operations import export_import, writing
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table
 from world import caller_of, sentence, timed, world
@@ -24,7 +24,7 @@ async def main(count: int) -> None:
     rng = random.Random(9)
     async with world() as (butler, memory, environment):
         caller = caller_of("bench", butler)
-        bare = load(environment.home / "models")
+        bare = load_minilm(environment.home / "models")
 
         async def store(number: int) -> None:
             fact = NewFact(subject=f"person {number}", predicate="note", content=sentence(rng))
@@ -59,14 +59,14 @@ async def main(count: int) -> None:
 async def _bulk(memory: Memory, butler: Butler, path: Path) -> float:
     """Facts a second when a whole tenant is taken in, its vectors made anew."""
     with path.open("w", encoding="utf-8") as out:
-        header = await portability.export(memory, caller_of("bench", butler), out.write)
+        header = await export_import.export_tenant(memory, caller_of("bench", butler), out.write)
     began = time.perf_counter()
     with path.open("rb") as file:
-        await portability.import_file(memory, caller_of("copy", butler), file)
+        await export_import.import_file(memory, caller_of("copy", butler), file)
     return header.memories / (time.perf_counter() - began)
 
 
-def _seconds(bare: Model, text: str) -> float:
+def _seconds(bare: OnnxModel, text: str) -> float:
     began = time.perf_counter()
     bare.vectors([text])
     return time.perf_counter() - began

@@ -11,9 +11,9 @@ import asyncpg
 import numpy as np
 
 from butlers.app import Butler
-from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.inference import load
-from butlers.modules.memory.operations import cleanup, reading, reembedding, sweeps
+from butlers.modules.memory.domain.model import MemoryType, SearchMode
+from butlers.modules.memory.onnx_model import load_minilm
+from butlers.modules.memory.operations import cleanup, decay_sweep, reading, reembedding
 from butlers.modules.memory.runtime import Memory
 from report import Report, Table
 from world import aged, caller_of, expired_episodes, fill, seed_vectors, sentence, world
@@ -105,7 +105,7 @@ async def _sweep(butler: Butler, memory: Memory, owner: "asyncpg.Connection[Any]
     await owner.execute("checkpoint")
     ours_of = caller_of("ours", butler)
     started = time.perf_counter()
-    sweeping = asyncio.create_task(sweeps.sweep(memory, ours_of))
+    sweeping = asyncio.create_task(decay_sweep.sweep(memory, ours_of))
     beside: list[float] = []
     while not sweeping.done():
         beside += await _searches(butler, memory, 5)
@@ -129,7 +129,7 @@ async def _searches(butler: Butler, memory: Memory, times: int) -> list[float]:
             question,
             types=[MemoryType.FACT],
             scope=None,
-            mode=Mode.HYBRID,
+            mode=SearchMode.HYBRID,
             limit=10,
             min_confidence=0.2,
         )
@@ -146,7 +146,7 @@ async def _cleanup(
     await owner.execute("delete from episodes where tenant_id = 'bare' and expires_at < now()", timeout=3600)
     bare = time.perf_counter() - started
     started = time.perf_counter()
-    done = await cleanup.clean(memory, caller_of("ours", butler))
+    done = await cleanup.clean_up(memory, caller_of("ours", butler))
     ours = time.perf_counter() - started
     assert done["expired_deleted"] == episodes, done
     return {"bare": bare, "ours": ours}
@@ -163,7 +163,7 @@ async def _reembed(
         " values ('renewed', 'person', $1, $2, to_tsvector('english', $2))",
         [(f"note_{place}", content) for place, content in enumerate(contents)],
     )
-    model = load(home / "models")
+    model = load_minilm(home / "models")
     said = sorted((f"person note_{place} {content}" for place, content in enumerate(contents)), key=len)
     started = time.perf_counter()
     await asyncio.to_thread(lambda: [model.vectors(said[at : at + 32]) for at in range(0, len(said), 32)])

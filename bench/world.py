@@ -56,7 +56,7 @@ async def world(name: str = "bench", tenant: str = "default") -> AsyncIterator[t
     )
     environment = Environment(home, None, None, "warning", "console")
     try:
-        async with app.opened(app.configuration(folder), environment) as butler:
+        async with app.open_butler(app.load_configuration(folder), environment) as butler:
             module = butler.modules[0]
             assert isinstance(module, MemoryModule)
             yield butler, module.state, environment

@@ -8,10 +8,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from butlers.config import ButlerConfig
+from butlers.config_types import Cron
 from butlers.environment import LOG_FORMATS, LOG_LEVELS
 from butlers.modules.memory.config import MemoryModuleConfig
-from butlers.toml_lines import table_model
-from butlers.values import Cron
+from butlers.toml_diagnostics import table_model_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
 
@@ -64,7 +64,7 @@ def sections(name: str, model: type[BaseModel], *, repeated: bool = False) -> It
 
 def inner(field: FieldInfo) -> type[BaseModel] | None:
     """The model of a key that is a table of its own."""
-    return table_model(field.annotation)
+    return table_model_of(field.annotation)
 
 
 def row(model: type[BaseModel], key: str, field: FieldInfo) -> str:

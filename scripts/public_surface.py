@@ -10,11 +10,11 @@ from pydantic import BaseModel
 
 from butlers.cli import app
 from butlers.config import ButlerConfig
-from butlers.host.server import Offer, _served
-from butlers.host.tools import TOOLS as HOST_TOOLS
+from butlers.host.server import BoundTool, _to_mcp_tool
+from butlers.host.trigger_tool import TOOLS as HOST_TOOLS
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
-from butlers.toml_lines import table_model
+from butlers.toml_diagnostics import table_model_of
 
 PAGE = Path(__file__).parents[1] / "tests" / "house" / "public_surface.json"
 _WORDING = {"description", "title"}
@@ -33,7 +33,7 @@ def surface() -> dict[str, Any]:
 
 
 def _tool(tool: Any) -> dict[str, Any]:
-    mcp = _served(Offer(tool, None))
+    mcp = _to_mcp_tool(BoundTool(tool, None))
     return {
         "toolset": tool.toolset,
         "aliases": dict(tool.aliases),
@@ -74,7 +74,7 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 def _keys(model: type[BaseModel], path: str) -> Iterator[tuple[str, Any]]:
     for name, field in model.model_fields.items():
-        if table := table_model(field.annotation):
+        if table := table_model_of(field.annotation):
             yield from _keys(table, f"{path}.{name}")
         else:
             yield f"{path}.{name}", "required" if field.is_required() else _plain(field.default)

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from butlers import embedded
+from butlers import embedded_server
 from butlers.environment import Environment
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,16 +30,16 @@ def home() -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(home: Path) -> Iterator[embedded.Cluster]:
+def cluster(home: Path) -> Iterator[embedded_server.Cluster]:
     """The embedded server, up for the whole run."""
-    held = embedded.acquire(home)
+    held = embedded_server.acquire(home)
     yield held
     if held.release():
         shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
-def environment(home: Path, cluster: embedded.Cluster) -> Environment:
+def environment(home: Path, cluster: embedded_server.Cluster) -> Environment:
     """What a butler of this test run finds in its environment."""
     return Environment(
         home=home, database_url=None, admin_database_url=None, log_level="warning", log_format="console"
@@ -59,7 +59,7 @@ def tenant() -> str:
 
 
 @pytest.fixture
-async def admin(cluster: embedded.Cluster) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+async def admin(cluster: embedded_server.Cluster) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
     """The server's administrator, who sees everything."""
     connection = await asyncpg.connect(cluster.dsn("postgres"))
     yield connection

@@ -155,10 +155,10 @@ MODULES = (*app.MODULES, ProbeModule)
 
 
 if __name__ == "__main__":
-    from butlers.environment import environment
+    from butlers.environment import read_environment
     from butlers.host import logs
 
-    logs.configure(environment().log_level, environment().log_format)
+    logs.configure_logging(read_environment().log_level, read_environment().log_format)
     folder, *flags = sys.argv[1:]
     if "--stdio" in flags:
         asyncio.run(app.serve_stdio(Path(folder), modules=MODULES))

@@ -20,7 +20,7 @@ import startup
 from butlers import app
 from butlers.environment import Environment
 from butlers.modules.memory.module import MemoryModule
-from butlers.modules.memory.operations import upkeep
+from butlers.modules.memory.operations import index_upkeep
 from world import fill
 
 TOML = (
@@ -41,12 +41,12 @@ async def _filled(setting: Setting) -> None:
     folder.mkdir()
     (folder / "butler.toml").write_text(TOML, encoding="utf-8")
     environment = Environment(setting.place, None, None, "warning", "console")
-    async with app.opened(app.configuration(folder), environment) as butler:
+    async with app.open_butler(app.load_configuration(folder), environment) as butler:
         module = butler.modules[0]
         assert isinstance(module, MemoryModule)
         seeds, caller = np.load(setting.made / "seeds.npy"), butler.caller()
         await fill(butler, module.state, [(caller.tenant, setting.size)], seeds, mixed=False)
-        await upkeep.keep_indexes(module.state, caller)
+        await index_upkeep.maintain_indexes(module.state, caller)
 
 
 def _folder(setting: Setting) -> Path:

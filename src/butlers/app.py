@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 from butlers import db, migrate, provision
 from butlers.caller import Caller
 from butlers.config import Configuration, ScheduleEntry, load
+from butlers.config_types import http_address
 from butlers.contract import Job, JobResult, Module
 from butlers.db import Database, PlainConnection
-from butlers.environment import Environment, environment
+from butlers.environment import Environment, read_environment
 from butlers.errors import ConfigurationFault
 from butlers.host.migrations import CORE
 from butlers.migrate import Branch, Migration
 from butlers.modules.memory import MemoryModule
-from butlers.provision import Place
-from butlers.values import address
+from butlers.provision import DatabaseLocation
 
 if TYPE_CHECKING:
     from butlers.host.scheduler import Scheduler
     from butlers.host.server import Server
-    from butlers.host.spawner import Sessions
+    from butlers.host.spawner import SessionSpawner
 
 MODULES: tuple[type[Module], ...] = (MemoryModule,)
 
@@ -35,33 +35,35 @@ class Butler:
     """A butler with its database open and its modules started."""
 
     config: Configuration
-    place: Place
+    place: DatabaseLocation
     database: Database
     modules: Sequence[Module]
-    spawner: "Sessions"
+    spawner: "SessionSpawner"
 
     def caller(self, tenant: str | None = None, actor: str = "local") -> Caller:
         """Somebody at this machine, inside the configured tenant or the one named."""
         return Caller(tenant=tenant or self.config.butler.auth.tenant, butler=self.config.butler.name, actor=actor)
 
 
-def configuration(folder: Path, modules: Sequence[type[Module]] = MODULES) -> Configuration:
+def load_configuration(folder: Path, modules: Sequence[type[Module]] = MODULES) -> Configuration:
     """The butler's configuration, checked against every module there is."""
     return load(folder, {module.name: module.config_model for module in modules})
 
 
-def branches(config: Configuration, modules: Sequence[type[Module]] = MODULES) -> list[Branch]:
+def migration_branches(config: Configuration, modules: Sequence[type[Module]] = MODULES) -> list[Branch]:
     """The migrations of the core and of every enabled module."""
-    from butlers.host.modules import in_order
+    from butlers.host.module_loader import modules_in_order
 
-    enabled = in_order({module.name: module for module in modules}, config.modules)
+    enabled = modules_in_order({module.name: module for module in modules}, config.modules)
     return [CORE, *(module.branch for module in enabled if module.branch is not None)]
 
 
 @contextlib.asynccontextmanager
-async def placed(config: Configuration, env: Environment, *, stop: bool = True) -> AsyncIterator[Place]:
+async def locate_database(
+    config: Configuration, env: Environment, *, stop: bool = True
+) -> AsyncIterator[DatabaseLocation]:
     """The butler's database server, for as long as the block lasts."""
-    place = await provision.prepare(config, env)
+    place = await provision.locate(config, env)
     try:
         yield place
     finally:
@@ -69,20 +71,22 @@ async def placed(config: Configuration, env: Environment, *, stop: bool = True) 
 
 
 @contextlib.asynccontextmanager
-async def ready(config: Configuration, env: Environment, *, stop: bool = True) -> AsyncIterator[Place]:
+async def migrated_database(
+    config: Configuration, env: Environment, *, stop: bool = True
+) -> AsyncIterator[DatabaseLocation]:
     """The butler's database, migrated, without anything started on it."""
-    async with placed(config, env, stop=stop) as place:
-        with db.faults():
-            await migrated(place, branches(config))
+    async with locate_database(config, env, stop=stop) as place:
+        with db.translate_errors():
+            await ensure_migrated(place, migration_branches(config))
         yield place
 
 
-async def migrated(place: Place, wanted: Sequence[Branch]) -> Migration | None:
+async def ensure_migrated(place: DatabaseLocation, wanted: Sequence[Branch]) -> Migration | None:
     """Bring the schema to head; None when it is there already, which costs one query and no Alembic."""
-    return None if await _at_head(place, wanted) else await upgraded(place, wanted)
+    return None if await _at_head(place, wanted) else await upgrade_schema(place, wanted)
 
 
-async def upgraded(place: Place, wanted: Sequence[Branch]) -> Migration:
+async def upgrade_schema(place: DatabaseLocation, wanted: Sequence[Branch]) -> Migration:
     """Bring the schema to head and grant the application its rights, as the owner."""
     if place.admin_dsn is None:
         raise ConfigurationFault(
@@ -92,11 +96,11 @@ async def upgraded(place: Place, wanted: Sequence[Branch]) -> Migration:
     return await migrate.upgrade(place.admin_dsn, wanted, app_role=place.app, owner=place.owner)
 
 
-async def _at_head(place: Place, wanted: Sequence[Branch]) -> bool:
+async def _at_head(place: DatabaseLocation, wanted: Sequence[Branch]) -> bool:
     """Whether nothing is to be migrated or granted, as far as the application's role can see."""
-    async with as_application(place) as connection:
+    async with application_connection(place) as connection:
         try:
-            return not await migrate.pending(connection, wanted)
+            return not await migrate.pending_branches(connection, wanted)
         except migrate.MigrationFault:
             # A role that was never granted anything. The owner's look at it settles the matter.
             if place.admin_dsn is None:
@@ -104,14 +108,14 @@ async def _at_head(place: Place, wanted: Sequence[Branch]) -> bool:
             return False
 
 
-async def checked(place: Place) -> None:
+async def refuse_unsafe_database(place: DatabaseLocation) -> None:
     """Refuse to serve unless tenants are walled off for the role the application uses."""
-    async with as_application(place) as connection:
+    async with application_connection(place) as connection:
         await provision.refuse_unsafe(connection)
 
 
 @contextlib.asynccontextmanager
-async def as_application(place: Place) -> AsyncIterator[PlainConnection]:
+async def application_connection(place: DatabaseLocation) -> AsyncIterator[PlainConnection]:
     """A connection of the application's role, outside of any tenant."""
     connection = await provision.connect(place.dsn)
     try:
@@ -120,14 +124,14 @@ async def as_application(place: Place) -> AsyncIterator[PlainConnection]:
         await connection.close()
 
 
-def spawner(config: Configuration, database: Database) -> "Sessions":
+def make_spawner(config: Configuration, database: Database) -> "SessionSpawner":
     """What starts the butler's sessions."""
     from butlers.host import runtimes
-    from butlers.host.spawner import Sessions
+    from butlers.host.spawner import SessionSpawner
 
     butler = config.butler
-    runtime = runtimes.make(butler.runtime, config.folder)
-    return Sessions(
+    runtime = runtimes.make_runtime(butler.runtime, config.folder)
+    return SessionSpawner(
         runtime,
         database,
         butler.runtime.timeout_seconds,
@@ -139,25 +143,25 @@ def spawner(config: Configuration, database: Database) -> "Sessions":
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_butler(
     config: Configuration, env: Environment, modules: Sequence[type[Module]] = MODULES
 ) -> AsyncIterator[Butler]:
     """A butler ready to work: database migrated and checked, modules started; all of it ended with the block."""
-    from butlers.host import modules as loader
+    from butlers.host import module_loader as loader
 
-    kinds = loader.in_order({module.name: module for module in modules}, config.modules)
-    async with placed(config, env) as place, place.kept_up():
-        with db.faults():
-            await migrated(place, branches(config, modules))
-            await checked(place)
-        database = await db.connect(place.dsn, config.butler.database.pool_size, place.as_owner)
+    kinds = loader.modules_in_order({module.name: module for module in modules}, config.modules)
+    async with locate_database(config, env) as place, place.watch_server():
+        with db.translate_errors():
+            await ensure_migrated(place, migration_branches(config, modules))
+            await refuse_unsafe_database(place)
+        database = await db.connect(place.dsn, config.butler.database.pool_size, place.owner_connection)
         try:
-            starts = spawner(config, database)
-            started = await loader.start(kinds, config.modules, database, config.butler.name, starts)
+            starts = make_spawner(config, database)
+            started = await loader.start_modules(kinds, config.modules, database, config.butler.name, starts)
             try:
                 yield Butler(config, place, database, started, starts)
             finally:
-                await loader.stop(started)
+                await loader.stop_modules(started)
         finally:
             await database.close()
 
@@ -172,13 +176,16 @@ async def serve_http(
     """Run the butler over HTTP until SIGTERM or SIGINT; `announce` hears its address once it serves."""
     from butlers.host import http
 
-    end_on_sigterm()
-    config = configuration(folder, modules)
-    meanwhile = _importing_the_server()
+    cancel_on_sigterm()
+    config = load_configuration(folder, modules)
+    meanwhile = _preload_server()
     host, limits = config.butler.http.host, config.butler.limits
-    with http.listening(host, config.butler.port if port is None else port) as listener:
-        url = f"{address(host, listener.getsockname()[1])}/mcp"
-        async with opened(config, environment(), modules) as butler, serving(butler, after=meanwhile) as server:
+    with http.bind_socket(host, config.butler.port if port is None else port) as listener:
+        url = f"{http_address(host, listener.getsockname()[1])}/mcp"
+        async with (
+            open_butler(config, read_environment(), modules) as butler,
+            open_server(butler, after=meanwhile) as server,
+        ):
             from butlers.host.server import http_app
 
             await http.serve(
@@ -194,30 +201,30 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
     """Run the butler over stdin and stdout until the client leaves or a signal comes."""
     from butlers.host import stdio
 
-    end_on_sigterm()
-    config = configuration(folder, modules)
-    meanwhile = _importing_the_server()
+    cancel_on_sigterm()
+    config = load_configuration(folder, modules)
+    meanwhile = _preload_server()
     async with (
-        opened(config, environment(), modules) as butler,
-        serving(butler, over_http=False, after=meanwhile) as server,
+        open_butler(config, read_environment(), modules) as butler,
+        open_server(butler, over_http=False, after=meanwhile) as server,
     ):
         grace = config.butler.limits.grace_seconds
         await stdio.serve(server.mcp, grace=grace, idle=server.door.idle, told=server.told_to_stop)
 
 
-def end_on_sigterm() -> None:
+def cancel_on_sigterm() -> None:
     """Let a SIGTERM that comes while no server listens for it end the work cleanly, embedded server included."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
-def _importing_the_server() -> "asyncio.Future[object]":
+def _preload_server() -> "asyncio.Future[object]":
     """The half second that importing FastMCP takes, spent while the database server starts."""
     return asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "butlers.host.server"))
 
 
-def jobs(butler: Butler) -> list[Job]:
+def all_jobs(butler: Butler) -> list[Job]:
     """What runs by the clock: the modules' jobs, and the prompts of the configuration."""
     brought = [job for module in butler.modules for job in module.jobs()]
     taken = {job.name for job in brought}
@@ -227,10 +234,10 @@ def jobs(butler: Butler) -> list[Job]:
                 f"butler.schedule[{place}].name: '{entry.name}' is the name of a job of its own",
                 hint="Give the prompt another name.",
             )
-    return [*brought, *(_prompted(butler, entry) for entry in butler.config.butler.schedule)]
+    return [*brought, *(_prompt_job(butler, entry) for entry in butler.config.butler.schedule)]
 
 
-def _prompted(butler: Butler, entry: ScheduleEntry) -> Job:
+def _prompt_job(butler: Butler, entry: ScheduleEntry) -> Job:
     """A session that starts by the clock."""
 
     async def run(caller: Caller) -> JobResult:
@@ -241,19 +248,19 @@ def _prompted(butler: Butler, entry: ScheduleEntry) -> Job:
 
 
 @contextlib.asynccontextmanager
-async def scheduled(
+async def open_scheduler(
     folder: Path, modules: Sequence[type[Module]] = MODULES
 ) -> "AsyncIterator[tuple[Butler, Scheduler]]":
     """A butler and its jobs, none of them started: for whoever looks at them or runs one by hand."""
     from butlers.host.metrics import Metrics
     from butlers.host.scheduler import Scheduler
 
-    async with opened(configuration(folder, modules), environment(), modules) as butler:
-        yield butler, Scheduler(butler.database, butler.caller(), jobs(butler), Metrics())
+    async with open_butler(load_configuration(folder, modules), read_environment(), modules) as butler:
+        yield butler, Scheduler(butler.database, butler.caller(), all_jobs(butler), Metrics())
 
 
 @contextlib.asynccontextmanager
-async def serving(
+async def open_server(
     butler: Butler,
     *,
     over_http: bool = True,
@@ -264,31 +271,33 @@ async def serving(
     if after is not None:
         await after
     from butlers.host import auth
-    from butlers.host.desk import Desk
+    from butlers.host.local_client import LocalToolClient
     from butlers.host.metrics import Metrics
-    from butlers.host.own import OwnTools
     from butlers.host.scheduler import Scheduler
-    from butlers.host.server import Offer, build
-    from butlers.host.tools import TOOLS
+    from butlers.host.server import BoundTool, build_server
+    from butlers.host.session_gateway import SessionGateway
+    from butlers.host.trigger_tool import TOOLS
 
     config, database, metrics = butler.config.butler, butler.database, Metrics()
-    offers = [Offer(tool, module.state) for module in butler.modules for tool in module.tools()]
+    offers = [BoundTool(tool, module.state) for module in butler.modules for tool in module.tools()]
     gauges = {module.name: module.gauges for module in butler.modules}
-    further = [Offer(tool, butler.spawner) for tool in TOOLS] if config.sessions.tool else []
-    scheduler = Scheduler(database, butler.caller(actor="scheduler"), jobs(butler), metrics)
-    guard = auth.provider(config.auth, database) if over_http else None
-    server = build(
+    further = [BoundTool(tool, butler.spawner) for tool in TOOLS] if config.sessions.tool else []
+    scheduler = Scheduler(database, butler.caller(actor="scheduler"), all_jobs(butler), metrics)
+    guard = auth.make_auth_provider(config.auth, database) if over_http else None
+    server = build_server(
         config,
         database,
         [*offers, *further],
         gauges,
         metrics,
         guard=guard,
-        jobs=scheduler.standings,
-        told_to_stop=scheduler.told_to_stop,
+        jobs=scheduler.job_statuses,
+        told_to_stop=scheduler.request_stop,
     )
-    desk = Desk(lambda guard, desk: build(config, database, offers, {}, metrics, guard=guard, observe=desk.note))
-    butler.spawner.attach(OwnTools(server.mcp, frozenset(offer.tool.name for offer in offers)), desk)
+    desk = SessionGateway(
+        lambda guard, desk: build_server(config, database, offers, {}, metrics, guard=guard, observe=desk.note)
+    )
+    butler.spawner.attach(LocalToolClient(server.mcp, frozenset(offer.tool.name for offer in offers)), desk)
     try:
         if by_the_clock:
             await butler.spawner.recover(butler.caller(actor="host"))

@@ -11,19 +11,19 @@ from io import RawIOBase
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from butlers import app, db, embedded, migrate
+from butlers import app, db, embedded_server, migrate
 from butlers.caller import Caller
 from butlers.config import Configuration
-from butlers.cron import local_time
+from butlers.cron import local_now
 from butlers.environment import Environment
 from butlers.errors import AlreadyExists, ConfigurationFault, InvalidInput, Unavailable
-from butlers.host import jobs
-from butlers.provision import Place, without_password
+from butlers.host import job_runs
+from butlers.provision import DatabaseLocation, without_password
 
-JOB = "backup"
-_LAST_WORDS = 300
+BACKUP_JOB = "backup"
+_MAX_ERROR_CHARACTERS = 300
 _MAGIC = b"PGDMP"
-_NOT_OURS = re.compile(r"^\d+; \d+ \d+ (?:EXTENSION|COMMENT - EXTENSION|POLICY|ROW SECURITY|BLOBS?) ")
+_SKIPPED_ENTRY = re.compile(r"^\d+; \d+ \d+ (?:EXTENSION|COMMENT - EXTENSION|POLICY|ROW SECURITY|BLOBS?) ")
 _TABLE = re.compile(r"^\d+; \d+ \d+ TABLE public (\S+) ", re.MULTILINE)
 
 
@@ -35,53 +35,53 @@ class Backup:
     bytes: int
 
 
-async def make(config: Configuration, environment: Environment, file: Path) -> Backup:
+async def create(config: Configuration, environment: Environment, file: Path) -> Backup:
     """Write the whole database to a file: all of it, as it was at one moment, or no file at all."""
-    async with app.ready(config, environment) as place:
-        admin = _administrator(place)
-        with tempfile.TemporaryDirectory(prefix=".butlers-backup-", dir=_folder(file)) as beside:
+    async with app.migrated_database(config, environment) as place:
+        admin = _admin_dsn(place)
+        with tempfile.TemporaryDirectory(prefix=".butlers-backup-", dir=_check_target_folder(file)) as beside:
             made = Path(beside) / "backup"
             # Without large objects: a butler has none, and nobody could restore them in a transaction with the rest.
             options = ["--format=custom", "--no-owner", "--no-privileges", "-B", f"--file={made}"]
             # An owner that is bound by row-level security reads by the policy that lets it.
             rows = [] if place.cluster else ["--enable-row-security"]
-            await _run("pg_dump", [*options, *rows], admin)
+            await _run_program("pg_dump", [*options, *rows], admin)
             made.chmod(0o600)
             size = made.stat().st_size
             made.replace(file)
-        await _noted(place, config, size)
+        await _record_backup(place, config, size)
     return Backup(file, size)
 
 
 async def restore(config: Configuration, environment: Environment, file: Path) -> migrate.Migration:
     """Put a backup into the butler's database, which must be empty, and bring its schema up to date."""
-    source = _there(file)
-    async with app.placed(config, environment) as place:
-        admin = _administrator(place)
-        await _refuse_full(place)
-        contents = await _run("pg_restore", ["--list", source], admin, connect=False)
+    source = _check_backup_file(file)
+    async with app.locate_database(config, environment) as place:
+        admin = _admin_dsn(place)
+        await _refuse_non_empty(place)
+        contents = await _run_program("pg_restore", ["--list", source], admin, connect=False)
         with tempfile.NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as wanted:
-            wanted.write(_wanted(contents))
+            wanted.write(_restore_list(contents))
             wanted.flush()
             role = [f"--role={place.owner}"] if place.owner else []
             options = ["--no-owner", "--no-privileges", *role, f"--use-list={wanted.name}", "--file=-", source]
-            await _poured(options, admin, _walls(contents))
-        return await app.upgraded(place, app.branches(config))
+            await _restore_in_one_transaction(options, admin, _tenant_policy_statements(contents))
+        return await app.upgrade_schema(place, app.migration_branches(config))
 
 
-async def _noted(place: Place, config: Configuration, size: int) -> None:
+async def _record_backup(place: DatabaseLocation, config: Configuration, size: int) -> None:
     """Keep on record that there is a backup: `butlers doctor` tells when the last one was made."""
     caller = Caller(tenant=config.butler.auth.tenant, butler=config.butler.name, actor="backup")
     database = await db.connect(place.dsn, pool_size=1)
     try:
-        begun = await jobs.begin(database, caller, JOB, None, local_time())
-        if isinstance(begun, jobs.Begun):
-            await jobs.finish(database, caller, begun.id, "succeeded", {"bytes": size}, None)
+        begun = await job_runs.claim_run(database, caller, BACKUP_JOB, None, local_now())
+        if isinstance(begun, job_runs.ClaimedRun):
+            await job_runs.finish_run(database, caller, begun.id, "succeeded", {"bytes": size}, None)
     finally:
         await database.close()
 
 
-def _administrator(place: Place) -> str:
+def _admin_dsn(place: DatabaseLocation) -> str:
     if place.admin_dsn is None:
         raise ConfigurationFault(
             "this needs the owner of the tables, and only the application's role is known",
@@ -90,7 +90,7 @@ def _administrator(place: Place) -> str:
     return place.admin_dsn
 
 
-def _there(file: Path) -> str:
+def _check_backup_file(file: Path) -> str:
     if not file.is_file():
         raise InvalidInput(f"there is no file {file}", hint="Name a file that `butlers backup` wrote.")
     with file.open("rb") as opened:
@@ -102,14 +102,14 @@ def _there(file: Path) -> str:
     return str(file.absolute())
 
 
-def _folder(file: Path) -> Path:
+def _check_target_folder(file: Path) -> Path:
     if not file.parent.is_dir():
         raise InvalidInput(f"there is no folder {file.parent}", hint="Make it, or name another place.")
     return file.parent
 
 
-async def _refuse_full(place: Place) -> None:
-    async with place.as_owner() as owner:
+async def _refuse_non_empty(place: DatabaseLocation) -> None:
+    async with place.owner_connection() as owner:
         there = await owner.fetchval("select count(*) from pg_tables where schemaname = 'public'")
     if there:
         raise AlreadyExists(
@@ -118,13 +118,13 @@ async def _refuse_full(place: Place) -> None:
         )
 
 
-def _wanted(contents: str) -> str:
+def _restore_list(contents: str) -> str:
     """What is restored: extensions are there already, the administrator's, and policies name roles of elsewhere."""
-    kept = (line for line in contents.splitlines() if not _NOT_OURS.search(line))
+    kept = (line for line in contents.splitlines() if not _SKIPPED_ENTRY.search(line))
     return "\n".join(kept) + "\n"
 
 
-def _walls(contents: str) -> list[str]:
+def _tenant_policy_statements(contents: str) -> list[str]:
     """The statements that wall tenants off, for the roles that are here."""
     tables = [table for table in _TABLE.findall(contents) if table != "alembic_version"]
     made = [
@@ -135,14 +135,14 @@ def _walls(contents: str) -> list[str]:
     return ["set search_path = public, pg_catalog", *made]
 
 
-async def _run(program: str, arguments: Sequence[str], dsn: str, *, connect: bool = True) -> str:
+async def _run_program(program: str, arguments: Sequence[str], dsn: str, *, connect: bool = True) -> str:
     """What one of PostgreSQL's own programs says."""
     where = ["--dbname=" + without_password(dsn)] if connect else []
-    process = await _started(program, [*arguments, *where], dsn)
-    return await _ended(program, process)
+    process = await _start_program(program, [*arguments, *where], dsn)
+    return await _program_output(program, process)
 
 
-async def _poured(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -> None:
+async def _restore_in_one_transaction(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -> None:
     """Read a backup as statements into one transaction of one connection, and others after it: all or nothing.
 
     Not by pg_restore's own connection: some settings of extensions are known only once the extension was used there.
@@ -153,31 +153,31 @@ async def _poured(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -
     theirs, ours = os.pipe()
     with os.fdopen(ours, "wb", buffering=0) as sink:
         try:
-            reading = await _started("pg_restore", options, dsn, stdout=ours)
+            reading = await _start_program("pg_restore", options, dsn, stdout=ours)
             words = [*quiet, where, "--command=begin", f"--command={used}", "--file=-"]
-            writing = await _started("psql", words, dsn, stdin=theirs)
+            writing = await _start_program("psql", words, dsn, stdin=theirs)
         finally:
             os.close(theirs)
         # What psql says tells more: pg_restore only notices that nobody reads any more.
         outcomes = await asyncio.gather(
-            _ended("psql", writing), _completed(reading, sink, afterwards), return_exceptions=True
+            _program_output("psql", writing), _append_and_commit(reading, sink, afterwards), return_exceptions=True
         )
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
 
 
-async def _completed(reading: asyncio.subprocess.Process, sink: RawIOBase, afterwards: Sequence[str]) -> None:
+async def _append_and_commit(reading: asyncio.subprocess.Process, sink: RawIOBase, afterwards: Sequence[str]) -> None:
     """Once pg_restore has told everything, add what comes after it, and commit.
 
     Nobody else does: a backup that breaks off, or whoever reads it, may do so just behind a statement.
     """
     with sink:
-        await _ended("pg_restore", reading)
+        await _program_output("pg_restore", reading)
         await asyncio.to_thread(sink.write, ";\n".join([*afterwards, "commit;\n"]).encode())
 
 
-async def _started(
+async def _start_program(
     program: str,
     arguments: Sequence[str],
     dsn: str,
@@ -187,12 +187,12 @@ async def _started(
 ) -> asyncio.subprocess.Process:
     # The password goes by the environment, which nobody else reads.
     return await asyncio.create_subprocess_exec(
-        _found(program), *arguments,
-        stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE, env={**os.environ, **_password(dsn)},
+        _program_path(program), *arguments,
+        stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE, env={**os.environ, **_password_environment(dsn)},
     )  # fmt: skip
 
 
-async def _ended(program: str, process: asyncio.subprocess.Process) -> str:
+async def _program_output(program: str, process: asyncio.subprocess.Process) -> str:
     try:
         said, complained = await process.communicate()
     except asyncio.CancelledError:
@@ -200,25 +200,27 @@ async def _ended(program: str, process: asyncio.subprocess.Process) -> str:
         await process.wait()
         raise
     if process.returncode:
-        raise Unavailable(f"{program} failed: {_reason(complained)}", hint="The database is as it was before.")
+        raise Unavailable(
+            f"{program} failed: {_first_error_line(complained)}", hint="The database is as it was before."
+        )
     return (said or b"").decode("utf-8", "replace")
 
 
-def _reason(complained: bytes) -> str:
+def _first_error_line(complained: bytes) -> str:
     """The first line that names an error: those after it quote statements."""
     lines = complained.decode("utf-8", "replace").strip().splitlines() or ["it does not say why"]
-    return next((line for line in lines if "error" in line.lower()), lines[0])[:_LAST_WORDS]
+    return next((line for line in lines if "error" in line.lower()), lines[0])[:_MAX_ERROR_CHARACTERS]
 
 
-def _password(dsn: str) -> Mapping[str, str]:
+def _password_environment(dsn: str) -> Mapping[str, str]:
     parts = urlsplit(dsn)
     password = unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")
     return {"PGPASSWORD": password} if password else {}
 
 
-def _found(program: str) -> str:
+def _program_path(program: str) -> str:
     """The one that comes along with the embedded server, or the system's."""
-    beside = embedded.program(program)
+    beside = embedded_server.program_path(program)
     if beside is not None:
         return str(beside)
     installed = shutil.which(program)

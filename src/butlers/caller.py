@@ -28,7 +28,7 @@ class Caller:
     """What the host knows of the circumstances; kept with what is stored."""
 
     def __post_init__(self) -> None:
-        valid_tenant(self.tenant)
+        validate_tenant(self.tenant)
         if not self.butler:
             raise InvalidInput("a caller belongs to a butler")
 
@@ -49,7 +49,7 @@ class Caller:
         return replace(self, tenant=tenant, home_tenant=self.tenant)
 
 
-def valid_tenant(name: object) -> str:
+def validate_tenant(name: object) -> str:
     """The name itself, when it can name a tenant."""
     if not isinstance(name, str) or not _TENANT.fullmatch(name):
         raise InvalidInput(

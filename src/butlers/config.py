@@ -9,9 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from butlers.errors import ConfigurationFault
-from butlers.toml_lines import Key, Lines, Problem, problems_in, refusal, shown, unknown
-from butlers.values import (
+from butlers.config_types import (
     ButlerName,
     Cron,
     DatabaseUrl,
@@ -21,6 +19,16 @@ from butlers.values import (
     VariableName,
     WebAddress,
     is_loopback,
+)
+from butlers.errors import ConfigurationFault
+from butlers.toml_diagnostics import (
+    Key,
+    KeyLines,
+    Problem,
+    display_value,
+    problems_from,
+    unknown_key,
+    validation_error_at,
 )
 
 FILE = "butler.toml"
@@ -286,9 +294,9 @@ class ButlerConfig(Table):
     def _local_stays_on_loopback(cls, http: HttpConfig, info: ValidationInfo) -> HttpConfig:
         auth = info.data.get("auth")
         if auth is not None and auth.mode == "local" and not is_loopback(http.host):
-            raise refusal(
+            raise validation_error_at(
                 ("host",),
-                f'{shown(http.host)} is not loopback, and mode = "local" listens nowhere else: '
+                f'{display_value(http.host)} is not loopback, and mode = "local" listens nowhere else: '
                 "127.0.0.1, ::1 and localhost are allowed, or another butler.auth.mode",
             )
         return http
@@ -299,9 +307,9 @@ class ButlerConfig(Table):
         first: dict[str, int] = {}
         for index, entry in enumerate(entries):
             if first.setdefault(entry.name, index) != index:
-                raise refusal(
+                raise validation_error_at(
                     (index, "name"),
-                    f"{shown(entry.name)} is already the name of butler.schedule[{first[entry.name]}]; "
+                    f"{display_value(entry.name)} is already the name of butler.schedule[{first[entry.name]}]; "
                     "each name is allowed once",
                 )
         return entries
@@ -320,13 +328,13 @@ def load(folder: Path, module_models: Mapping[str, type[ModuleConfig]]) -> Confi
     """The folder's butler.toml, checked; everything that is wrong with it comes in one fault."""
     text = _read(folder / FILE)
     document = _parsed(text)
-    problems = [unknown(_TABLES, (name,)) for name in document if name not in _TABLES]
+    problems = [unknown_key(_TABLES, (name,)) for name in document if name not in _TABLES]
     butler = _checked(ButlerConfig, document.get("butler", {}), ("butler",), problems)
     modules = _modules(document.get("modules", {}), module_models, problems)
     if problems or butler is None:
-        lines = Lines(text)
-        said = sorted(problems, key=lambda problem: lines.of(problem.key) or 0)
-        raise ConfigurationFault("\n".join(problem.said(FILE, lines) for problem in said))
+        lines = KeyLines(text)
+        said = sorted(problems, key=lambda problem: lines.line_of(problem.key) or 0)
+        raise ConfigurationFault("\n".join(problem.message(FILE, lines) for problem in said))
     return Configuration(folder, butler, modules)
 
 
@@ -364,7 +372,7 @@ def _checked(model: type[Model], table: object, key: Key, problems: list[Problem
     try:
         return model.model_validate(table)
     except ValidationError as error:
-        problems.extend(problems_in(error, model, key))
+        problems.extend(problems_from(error, model, key))
         return None
 
 
@@ -372,12 +380,12 @@ def _modules(
     tables: object, models: Mapping[str, type[ModuleConfig]], problems: list[Problem]
 ) -> dict[str, ModuleConfig]:
     if not isinstance(tables, dict):
-        problems.append(Problem(("modules",), f"expected a table, got {shown(tables)}"))
+        problems.append(Problem(("modules",), f"expected a table, got {display_value(tables)}"))
         return {}
     modules: dict[str, ModuleConfig] = {}
     for name, table in tables.items():
         if name not in models:
-            problems.append(unknown(models, ("modules", name), "module"))
+            problems.append(unknown_key(models, ("modules", name), "module"))
         elif module := _checked(models[name], table, ("modules", name), problems):
             modules[name] = module
     return modules

@@ -13,9 +13,9 @@ from typing import Any
 import httpx2
 
 from butlers.config import Configuration
-from butlers.environment import environment
+from butlers.config_types import http_address
+from butlers.environment import read_environment
 from butlers.errors import ConfigurationFault
-from butlers.values import address
 
 _FOLDER = ".claude"
 SERVERS, SETTINGS, LOCAL_SETTINGS = ".mcp.json", f"{_FOLDER}/settings.json", f"{_FOLDER}/settings.local.json"
@@ -27,19 +27,19 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """A file as it is and as it will be; None where there is none."""
 
     path: Path
     before: str | None
     after: str | None
 
-    def shown(self) -> str:
+    def diff(self) -> str:
         """The difference, as people read it."""
         old, new = ((text or "").splitlines(keepends=True) for text in (self.before, self.after))
         return "".join(unified_diff(old, new, str(self.path), str(self.path)))
 
-    def make(self) -> None:
+    def apply(self) -> None:
         """Write the file, or remove it where nothing is left in it."""
         if self.after is None:
             self.path.unlink(missing_ok=True)
@@ -50,7 +50,7 @@ class Change:
         self.path.write_text(self.after, encoding="utf-8")
 
 
-def entry(config: Configuration, *, over_http: bool) -> Json:
+def server_entry(config: Configuration, *, over_http: bool) -> Json:
     """The butler as an MCP client's configuration names it."""
     butler = config.butler
     if not over_http:
@@ -80,15 +80,18 @@ async def check_address(config: Configuration) -> None:
         )
 
 
-def servers(config: Configuration, *, over_http: bool) -> Json:
+def mcp_configuration(config: Configuration, *, over_http: bool) -> Json:
     """The JSON that any MCP client takes."""
-    return {"mcpServers": {config.butler.name: entry(config, over_http=over_http)}}
+    return {"mcpServers": {config.butler.name: server_entry(config, over_http=over_http)}}
 
 
-def added(config: Configuration, project: Path, *, over_http: bool, local: bool) -> list[Change]:
+def plan_connect(config: Configuration, project: Path, *, over_http: bool, local: bool) -> list[FileChange]:
     """What has to be written so that Claude Code has the butler in that project; what is there stays."""
     tools, settings = _read(project / SERVERS), _read(project / _settings(local=local))
-    known = {**_table(tools.value, "mcpServers", tools.path), **servers(config, over_http=over_http)["mcpServers"]}
+    known = {
+        **_table(tools.value, "mcpServers", tools.path),
+        **mcp_configuration(config, over_http=over_http)["mcpServers"],
+    }
     hooks = _without_ours(_table(settings.value, "hooks", settings.path), config)
     for event, word in _HOOKS.items():
         hooks[event] = [*hooks.get(event, []), {"hooks": [_hook(config, word)]}]
@@ -100,7 +103,7 @@ def added(config: Configuration, project: Path, *, over_http: bool, local: bool)
     )
 
 
-def removed(config: Configuration, project: Path) -> list[Change]:
+def plan_remove(config: Configuration, project: Path) -> list[FileChange]:
     """What has to be written so that nothing of the butler is left in that project; everything else stays."""
     tools = _read(project / SERVERS)
     known = dict(_table(tools.value, "mcpServers", tools.path))
@@ -109,7 +112,7 @@ def removed(config: Configuration, project: Path) -> list[Change]:
     return _changes(*changes, *(_unhooked(project / name, config) for name in (SETTINGS, LOCAL_SETTINGS)))
 
 
-def _unhooked(path: Path, config: Configuration) -> "Change":
+def _unhooked(path: Path, config: Configuration) -> "FileChange":
     """A file of settings without the hooks of this butler."""
     settings = _read(path)
     hooks = _without_ours(_table(settings.value, "hooks", path), config)
@@ -117,34 +120,34 @@ def _unhooked(path: Path, config: Configuration) -> "Change":
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _JsonFile:
     """A JSON file of the project."""
 
     path: Path
     text: str | None
     value: Json
 
-    def changed(self, value: Json) -> Change:
+    def changed(self, value: Json) -> FileChange:
         after = None if not value else json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         # What means the same is left as it is written.
-        return Change(self.path, self.text, self.text if value == self.value else after)
+        return FileChange(self.path, self.text, self.text if value == self.value else after)
 
 
 def _settings(*, local: bool) -> str:
     return LOCAL_SETTINGS if local else SETTINGS
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _JsonFile:
     try:
         text = path.read_text(encoding="utf-8")
         value = json.loads(text) if text.strip() else {}
     except FileNotFoundError:
-        return _File(path, None, {})
+        return _JsonFile(path, None, {})
     except ValueError:
         value = None
     if not isinstance(value, dict):
         raise ConfigurationFault(f"{path} is not a JSON object", hint="Mend or remove it, then connect again.")
-    return _File(path, text, value)
+    return _JsonFile(path, text, value)
 
 
 def _table(value: Json, name: str, path: Path) -> Json:
@@ -194,13 +197,13 @@ def _words(*words: str) -> str:
 
 
 def _address(config: Configuration) -> str:
-    return address(config.butler.http.host, config.butler.port)
+    return http_address(config.butler.http.host, config.butler.port)
 
 
 def _home() -> Json:
     """Where the memories are, for whoever is not started from this shell; nothing where it is the usual place."""
     given = os.environ.get("BUTLERS_HOME", "").strip()
-    return {"env": {"BUTLERS_HOME": str(environment().home)}} if given else {}
+    return {"env": {"BUTLERS_HOME": str(read_environment().home)}} if given else {}
 
 
 def _program() -> list[str]:
@@ -209,5 +212,5 @@ def _program() -> list[str]:
     return [str(beside)] if beside.is_file() else [sys.executable, "-m", "butlers.cli"]
 
 
-def _changes(*changes: Change) -> list[Change]:
+def _changes(*changes: FileChange) -> list[FileChange]:
     return [change for change in changes if change.after != change.before]

@@ -50,19 +50,19 @@ def tool(
 
 
 @dataclass(slots=True)
-class Tally:
+class RowCount:
     """Rows a call asked for and got; the two drift apart when a search loses rows it should have found."""
 
     asked: int = 0
     returned: int = 0
 
 
-current_tally: ContextVar[Tally] = ContextVar("current_tally")
+current_row_count: ContextVar[RowCount] = ContextVar("current_tally")
 
 
 def count_rows(*, asked: int, returned: int) -> None:
     """Note how many rows the call being served asked for and got."""
-    tally = current_tally.get(None)
+    tally = current_row_count.get(None)
     if tally is not None:
         tally.asked += asked
         tally.returned += returned
@@ -91,7 +91,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class SessionResult:
     """A session that came to its end: what it said, and what it took where the runtime tells."""
 
     session_id: UUID
@@ -105,7 +105,9 @@ class Spawner(Protocol):
     def check(self) -> None:
         """Return when sessions can be started; raise `Unavailable` with what is missing."""
 
-    async def spawn(self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False) -> Answered:
+    async def spawn(
+        self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False
+    ) -> SessionResult:
         """Run one session to its end. An internal one is the system's own: without memory before or after it.
 
         Raises `SessionFailed` or `TimedOut` when it came to nothing; cancelled, it ends with all it started.
@@ -119,7 +121,7 @@ class Check:
     name: str
     state: Literal["ok", "warn", "fail"]
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 class Module(Protocol):

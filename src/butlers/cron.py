@@ -8,7 +8,7 @@ HELP = "five fields are allowed: minute, hour, day of month, month, day of week,
 _A_MONDAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def valid(expression: str) -> str:
+def validate_cron(expression: str) -> str:
     """The expression itself, when there is a moment it names."""
     try:
         fires = next(CronSim(expression, _A_MONDAY), None)
@@ -19,7 +19,7 @@ def valid(expression: str) -> str:
     return expression
 
 
-class _Here(tzinfo):
+class _LocalTimezone(tzinfo):
     """The clock of the place the butler runs in, before and after it is put forward or back."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
@@ -41,27 +41,27 @@ class _Here(tzinfo):
         return first if first.utcoffset() == shown.utcoffset() else first.replace(fold=1)
 
 
-HERE = _Here()
+LOCAL_TIMEZONE = _LocalTimezone()
 
 
-def local_time() -> datetime:
+def local_now() -> datetime:
     """Now, where the butler runs."""
-    return datetime.now(HERE)
+    return datetime.now(LOCAL_TIMEZONE)
 
 
-def due(expression: str, now: datetime) -> datetime:
+def last_due(expression: str, now: datetime) -> datetime:
     """The latest moment at or before `now` that the expression names."""
     # Whole seconds: with a fraction left in, the moment could be one that is still to come.
     after = now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)
-    return _settled(next(CronSim(expression, after.astimezone(now.tzinfo), reverse=True)))
+    return _with_fixed_offset(next(CronSim(expression, after.astimezone(now.tzinfo), reverse=True)))
 
 
-def upcoming(expression: str, now: datetime) -> datetime:
+def next_due(expression: str, now: datetime) -> datetime:
     """The next moment after `now` that the expression names."""
     # Of an hour that the clock shows twice, the first is meant: in the second it is over.
-    return next(moment for moment in map(_settled, CronSim(expression, now)) if moment > now)
+    return next(moment for moment in map(_with_fixed_offset, CronSim(expression, now)) if moment > now)
 
 
-def _settled(moment: datetime) -> datetime:
+def _with_fixed_offset(moment: datetime) -> datetime:
     """The same with its distance from UTC: two times of one place are compared by what its clock shows."""
     return moment.astimezone(timezone(moment.utcoffset() or timedelta()))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from butlers.config_types import database_url
 from butlers.errors import ConfigurationFault
-from butlers.toml_lines import shown
-from butlers.values import database_url
+from butlers.toml_diagnostics import display_value
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("console", "json")
@@ -25,7 +25,7 @@ class Environment:
     log_format: str
 
 
-def environment(variables: Mapping[str, str] = os.environ) -> Environment:
+def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     """The variables butlers read; a blank one counts as unset, and every bad one is named in one fault."""
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -47,7 +47,7 @@ def _folder(path: str) -> Path:
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def check(word: str) -> str:
         if word.lower() not in allowed:
-            raise ValueError(f"{shown(word)} is not one of {', '.join(allowed)}")
+            raise ValueError(f"{display_value(word)} is not one of {', '.join(allowed)}")
         return word.lower()
 
     return check

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-OLDEST_SERVER = 15
+MIN_SERVER_VERSION = 15
 _LOCK = 0x6275746C657273  # "butlers"
 _REVISION_FILE = re.compile(r"([a-z]+_\d{3,})_\w+\.py")
 _OBJECT = re.compile(r"(table|function|sequence) ([a-z_][a-z0-9_]*)(\([a-z0-9_, \[\]]*\))?")
 _PRIVILEGES = frozenset({"select", "insert", "update", "delete", "execute", "usage"})
 
-_one_at_a_time = asyncio.Lock()
+_alembic_lock = asyncio.Lock()
 
 
 class MigrationFault(Fault):
@@ -76,7 +76,7 @@ class Migration:
     after: Mapping[str, str]
 
 
-async def pending(connection: asyncpg.Connection[Any], branches: Sequence[Branch]) -> dict[str, str | None]:
+async def pending_branches(connection: asyncpg.Connection[Any], branches: Sequence[Branch]) -> dict[str, str | None]:
     """The branches that are behind and the revision each is at; empty when the database is at head."""
     if await connection.fetchval("select to_regclass('public.alembic_version')") is None:
         return {branch.label: None for branch in branches}
@@ -97,12 +97,12 @@ async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner:
     Any number of processes may call it at once: one migrates, the others wait and find it done.
     """
     progress = _Progress()
-    with _told(progress):
+    with _translate_errors(progress):
         async with _transaction(dsn, owner) as connection:
-            before = _positions(await connection.run_sync(_versions), branches)
+            before = _positions(await connection.run_sync(_read_versions), branches)
             await connection.run_sync(_run_upgrade, branches, progress)
             progress.doing = "granting the application's rights"
-            await grant(await _driver(connection), branches, app_role=app_role)
+            await grant_privileges(await _asyncpg_connection(connection), branches, app_role=app_role)
     return Migration(before, {branch.label: branch.head for branch in branches})
 
 
@@ -112,13 +112,13 @@ async def downgrade(
     """Take one branch back to a revision of its own, or to "base"; `branches` are those it depends on."""
     progress = _Progress()
     known = tuple({each.label: each for each in (*branches, branch)}.values())
-    with _told(progress):
+    with _translate_errors(progress):
         async with _transaction(dsn, owner) as connection:
-            _positions(await connection.run_sync(_versions), known)
+            _positions(await connection.run_sync(_read_versions), known)
             await connection.run_sync(_run_downgrade, known, f"{branch.label}@{target}", progress)
 
 
-async def grant(connection: asyncpg.Connection[Any], branches: Iterable[Branch], *, app_role: str) -> None:
+async def grant_privileges(connection: asyncpg.Connection[Any], branches: Iterable[Branch], *, app_role: str) -> None:
     """Give the application's role exactly the rights its branches name, and PUBLIC none."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
@@ -128,7 +128,7 @@ async def grant(connection: asyncpg.Connection[Any], branches: Iterable[Branch],
                 f"{app_role} would own the tables and be the application's role",
                 hint="Use two roles: an owner that migrates and a restricted one for the application.",
             )
-        for statement in _grants(branches, app_role):
+        for statement in _grant_statements(branches, app_role):
             await connection.execute(statement)
 
 
@@ -192,19 +192,19 @@ async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnec
     )
     try:
         # Alembic's `op` belongs to the process: two databases migrated at once would mix their statements up.
-        async with _one_at_a_time, engine.begin() as connection:
-            await connection.run_sync(_settle, owner)
+        async with _alembic_lock, engine.begin() as connection:
+            await connection.run_sync(_prepare_session, owner)
             yield connection
     finally:
         await engine.dispose()
 
 
-def _settle(connection: Connection, owner: str | None) -> None:
+def _prepare_session(connection: Connection, owner: str | None) -> None:
     """Refuse servers that are too old, wait for the lock as long as it takes, and become the owner."""
     server = int(connection.exec_driver_sql("show server_version_num").scalar_one()) // 10_000
-    if server < OLDEST_SERVER:
+    if server < MIN_SERVER_VERSION:
         raise MigrationFault(
-            f"the server is PostgreSQL {server}", hint=f"Butlers needs PostgreSQL {OLDEST_SERVER} or newer."
+            f"the server is PostgreSQL {server}", hint=f"Butlers needs PostgreSQL {MIN_SERVER_VERSION} or newer."
         )
     # By way of pg_settings, because transaction_timeout is unknown to servers before 17.
     connection.exec_driver_sql(
@@ -215,10 +215,10 @@ def _settle(connection: Connection, owner: str | None) -> None:
     connection.exec_driver_sql("set local search_path = public, pg_temp")
     connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
     if owner is not None:
-        connection.exec_driver_sql(f"set local role {_quoted(owner)}")
+        connection.exec_driver_sql(f"set local role {_quote_identifier(owner)}")
 
 
-async def _driver(connection: AsyncConnection) -> asyncpg.Connection[Any]:
+async def _asyncpg_connection(connection: AsyncConnection) -> asyncpg.Connection[Any]:
     """The asyncpg connection underneath, inside the same transaction."""
     raw = await connection.get_raw_connection()
     driver = raw.driver_connection
@@ -226,7 +226,7 @@ async def _driver(connection: AsyncConnection) -> asyncpg.Connection[Any]:
     return driver
 
 
-def _versions(connection: Connection) -> list[str]:
+def _read_versions(connection: Connection) -> list[str]:
     """What alembic_version says, which is nothing in an empty database."""
     if connection.exec_driver_sql("select to_regclass('public.alembic_version')").scalar_one() is None:
         return []
@@ -272,7 +272,7 @@ def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirec
         """A butler without a module leaves that module's version row as it is."""
 
         def get_current_heads(self) -> tuple[str, ...]:
-            return tuple(v for v in _versions(connection) if any(branch.owns(v) for branch in branches))
+            return tuple(v for v in _read_versions(connection) if any(branch.owns(v) for branch in branches))
 
     options = {"script": script, "fn": steps, "version_table_schema": "public"}
     context = KnownBranches(connection.dialect, connection, options)
@@ -280,39 +280,39 @@ def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirec
         context.run_migrations()
 
 
-def _grants(branches: Iterable[Branch], app_role: str) -> Iterator[str]:
-    role = _quoted(app_role)
+def _grant_statements(branches: Iterable[Branch], app_role: str) -> Iterator[str]:
+    role = _quote_identifier(app_role)
     for branch in branches:
         for wanted, privileges in branch.rights.items():
-            target = _target(wanted)
+            target = _grant_target(wanted)
             yield f"revoke all on {target} from public, {role}"
             if privileges:
-                yield f"grant {_privileges(privileges)} on {target} to {role}"
+                yield f"grant {_check_privileges(privileges)} on {target} to {role}"
 
 
-def _target(wanted: str) -> str:
+def _grant_target(wanted: str) -> str:
     """ "table facts" as GRANT takes it."""
     match = _OBJECT.fullmatch(wanted)
     if match is None:
         raise ValueError(f"no object can be granted by the name {wanted!r}")
     kind, name, arguments = match.groups(default="")
-    return f"{kind} public.{_quoted(name)}{arguments}"
+    return f"{kind} public.{_quote_identifier(name)}{arguments}"
 
 
-def _privileges(text: str) -> str:
+def _check_privileges(text: str) -> str:
     words = [word.strip() for word in text.split(",")]
     if not _PRIVILEGES.issuperset(words):
         raise ValueError(f"no such privileges: {text!r}")
     return ", ".join(words)
 
 
-def _quoted(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     """An identifier that stays one, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
-def _told(progress: _Progress) -> Iterator[None]:
+def _translate_errors(progress: _Progress) -> Iterator[None]:
     """Turn whatever goes wrong into a fault that says during what, in PostgreSQL's words where it spoke."""
     try:
         yield

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 
 import asyncpg
 
-from butlers import embedded
+from butlers import embedded_server
 from butlers.config import Configuration
-from butlers.db import PlainConnection, faults
+from butlers.db import PlainConnection, translate_errors
 from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Unavailable
 
@@ -31,34 +31,34 @@ _BOTH_URLS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DatabaseLocation:
     """A butler's database: how the application reaches it, and how its owner does where we know that."""
 
     dsn: str
     app: str
     admin_dsn: str | None = None
     owner: str | None = None
-    cluster: embedded.Cluster | None = None
+    cluster: embedded_server.Cluster | None = None
 
     @contextlib.asynccontextmanager
-    async def as_owner(self) -> AsyncIterator[PlainConnection]:
+    async def owner_connection(self) -> AsyncIterator[PlainConnection]:
         """A connection of the owner's, for what only an administrator does."""
         if self.admin_dsn is None:
             raise ConfigurationFault(
                 "this needs the owner of the tables, and only the application's role is known",
                 hint=_BOTH_URLS,
             )
-        with faults():
+        with translate_errors():
             connection = await connect(self.admin_dsn)
             try:
                 if self.owner is not None:
-                    await connection.execute(f"set role {_quoted(self.owner)}")
+                    await connection.execute(f"set role {_quote_identifier(self.owner)}")
                 yield connection
             finally:
                 await connection.close()
 
     @contextlib.asynccontextmanager
-    async def kept_up(self) -> AsyncIterator[None]:
+    async def watch_server(self) -> AsyncIterator[None]:
         """While the block lasts, an embedded server that dies is started again."""
         watch = asyncio.create_task(self._watch())
         try:
@@ -71,7 +71,7 @@ class Place:
         while self.cluster is not None:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
-                if await asyncio.to_thread(self.cluster.keep_up):
+                if await asyncio.to_thread(self.cluster.restart_if_dead):
                     log.warning("the embedded server had died and was started again")
             except Unavailable as fault:
                 log.warning("the embedded server can't be started again: %s", fault.message)
@@ -82,40 +82,40 @@ class Place:
             await asyncio.to_thread(self.cluster.release, stop=stop)
 
 
-async def prepare(config: Configuration, environment: Environment) -> Place:
+async def locate(config: Configuration, environment: Environment) -> DatabaseLocation:
     """A database with its two roles, made if need be."""
     url = environment.database_url or config.butler.database.url
     if url is None:
-        return await _embedded(config.butler.name, environment)
-    with faults():
+        return await _locate_embedded(config.butler.name, environment)
+    with translate_errors():
         if environment.admin_database_url:
-            return await _by_two_urls(url, environment.admin_database_url)
-        return await _by_one_url(url, config.butler.name)
+            return await _locate_by_two_urls(url, environment.admin_database_url)
+        return await _locate_by_one_url(url, config.butler.name)
 
 
-async def _embedded(butler: str, environment: Environment) -> Place:
+async def _locate_embedded(butler: str, environment: Environment) -> DatabaseLocation:
     """The embedded server: its superuser makes a database `butler_<name>` and the two roles."""
-    cluster = await _acquired(environment.home)
+    cluster = await _acquire_server(environment.home)
     database = f"butler_{butler}"
     owner, app = f"{database}_owner", f"{database}_app"
     try:
-        with faults():
+        with translate_errors():
             connection = await connect(cluster.dsn("postgres"))
             try:
-                await _make_database(connection, database)
+                await _create_database(connection, database)
             finally:
                 await connection.close()
             admin = cluster.dsn(database)
-            await _make_roles(admin, owner=owner, app=app, password=None)
+            await _create_roles(admin, owner=owner, app=app, password=None)
     except BaseException:
         await asyncio.to_thread(cluster.release)
         raise
-    return Place(cluster.dsn(database, app), app, admin, owner, cluster)
+    return DatabaseLocation(cluster.dsn(database, app), app, admin, owner, cluster)
 
 
-async def _acquired(home: Path) -> embedded.Cluster:
+async def _acquire_server(home: Path) -> embedded_server.Cluster:
     """The server, or none at all: a start that is cancelled lets go of what its thread still brings."""
-    acquiring = asyncio.ensure_future(asyncio.to_thread(embedded.acquire, home))
+    acquiring = asyncio.ensure_future(asyncio.to_thread(embedded_server.acquire, home))
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError:
@@ -124,7 +124,7 @@ async def _acquired(home: Path) -> embedded.Cluster:
         raise
 
 
-async def _by_one_url(url: str, butler: str) -> Place:
+async def _locate_by_one_url(url: str, butler: str) -> DatabaseLocation:
     """One URL: an administrator's, who makes the two roles, or the application's on a database made ready."""
     connection = await connect(url)
     try:
@@ -135,34 +135,34 @@ async def _by_one_url(url: str, butler: str) -> Place:
     finally:
         await connection.close()
     if powers is None or not powers["makes_roles"]:
-        return Place(url, _user(url) or str(powers and powers["role"]))
+        return DatabaseLocation(url, _user(url) or str(powers and powers["role"]))
     owner, app = f"butler_{butler}_owner", f"butler_{butler}_app"
-    password = _derived_password(url, app)
-    await _make_roles(url, owner=owner, app=app, password=password)
-    return Place(_as_role(url, app, password), app, url, owner)
+    password = _derive_password(url, app)
+    await _create_roles(url, owner=owner, app=app, password=password)
+    return DatabaseLocation(_with_role(url, app, password), app, url, owner)
 
 
-async def _by_two_urls(url: str, admin_url: str) -> Place:
+async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
     """Two URLs: the owner migrates, and makes the application's role where it is missing and may be made."""
-    with _readable():
+    with _refuse_malformed_url():
         app = _user(url)
     if app is None:
         raise ConfigurationFault("BUTLERS_DATABASE_URL names no role", hint="Write postgresql://ROLE:PASSWORD@…")
     admin = await connect(admin_url)
     try:
-        await _supported(admin)
+        await _check_server_version(admin)
         async with admin.transaction():
             await admin.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", app)
             if not await _role_exists(admin, app):
-                await _make_login(admin, app, _password(url))
+                await _create_login_role(admin, app, _password(url))
     except asyncpg.InsufficientPrivilegeError:
         raise ConfigurationFault(
             f"the role {app} does not exist and the administrator's role may not make it",
-            hint=f"Run: CREATE ROLE {_quoted(app)} LOGIN PASSWORD '…' as a role that may.",
+            hint=f"Run: CREATE ROLE {_quote_identifier(app)} LOGIN PASSWORD '…' as a role that may.",
         ) from None
     finally:
         await admin.close()
-    return Place(url, app, admin_url)
+    return DatabaseLocation(url, app, admin_url)
 
 
 async def connect(dsn: str) -> PlainConnection:
@@ -170,21 +170,21 @@ async def connect(dsn: str) -> PlainConnection:
     give_up = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
-            with _readable():
+            with _refuse_malformed_url():
                 return await asyncpg.connect(
                     dsn, timeout=_CONNECT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
                 )
         except asyncpg.CannotConnectNowError as error:
             # It is starting, or recovering from a crash: a matter of moments.
             if time.monotonic() > give_up:
-                raise _unreachable(dsn, error) from error
+                raise _connect_failure(dsn, error) from error
             await asyncio.sleep(0.2)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise _unreachable(dsn, error) from error
+            raise _connect_failure(dsn, error) from error
 
 
 @contextlib.contextmanager
-def _readable() -> Iterator[None]:
+def _refuse_malformed_url() -> Iterator[None]:
     """An address that makes no sense is refused without repeating it: what is wrong may be the password."""
     try:
         yield
@@ -195,56 +195,56 @@ def _readable() -> Iterator[None]:
         ) from None
 
 
-def _unreachable(dsn: str, error: Exception) -> Unavailable:
+def _connect_failure(dsn: str, error: Exception) -> Unavailable:
     return Unavailable(
         f"PostgreSQL can't be reached at {without_password(dsn)}: {type(error).__name__}",
         hint="Is the server running, and are host, database, role and password right? Then start again.",
     )
 
 
-async def _supported(connection: PlainConnection) -> None:
+async def _check_server_version(connection: PlainConnection) -> None:
     version = connection.get_server_version()
     if version.major * 10000 < OLDEST_SERVER:
         raise ConfigurationFault(f"PostgreSQL {version.major} is too old", hint="Use 15 or newer, with pgvector.")
 
 
-async def _make_database(connection: PlainConnection, name: str) -> None:
+async def _create_database(connection: PlainConnection, name: str) -> None:
     """The database, once, however many butlers of that name start at this moment."""
     await connection.execute("select pg_advisory_lock(hashtextextended($1, 1))", name)
     if not await connection.fetchval("select exists (select from pg_database where datname = $1)", name):
-        await connection.execute(f"create database {_quoted(name)}")
+        await connection.execute(f"create database {_quote_identifier(name)}")
 
 
-async def _make_roles(admin_dsn: str, *, owner: str, app: str, password: str | None) -> None:
+async def _create_roles(admin_dsn: str, *, owner: str, app: str, password: str | None) -> None:
     """Owner and application's role with what each needs, and the extensions only an administrator can load."""
     connection = await connect(admin_dsn)
     try:
-        await _supported(connection)
+        await _check_server_version(connection)
         async with connection.transaction():
             await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", owner)
             if not await _role_exists(connection, owner):
-                await connection.execute(f"create role {_quoted(owner)} nologin")
-                await connection.execute(f"grant {_quoted(owner)} to current_user")
+                await connection.execute(f"create role {_quote_identifier(owner)} nologin")
+                await connection.execute(f"grant {_quote_identifier(owner)} to current_user")
             if await _role_exists(connection, app):
                 if password is not None:
                     await _set_password(connection, app, password)
             else:
-                await _make_login(connection, app, password)
-            await _admit(connection, owner, app)
+                await _create_login_role(connection, app, password)
+            await _grant_database_access(connection, owner, app)
             await _load_extensions(connection)
     finally:
         await connection.close()
 
 
-async def _admit(connection: PlainConnection, owner: str, app: str) -> None:
-    database = _quoted(await connection.fetchval("select current_database()"))
+async def _grant_database_access(connection: PlainConnection, owner: str, app: str) -> None:
+    database = _quote_identifier(await connection.fetchval("select current_database()"))
     for statement in (
         f"revoke all on database {database} from public",
-        f"grant connect, create, temporary on database {database} to {_quoted(owner)}",
-        f"grant connect on database {database} to {_quoted(app)}",
+        f"grant connect, create, temporary on database {database} to {_quote_identifier(owner)}",
+        f"grant connect on database {database} to {_quote_identifier(app)}",
         "revoke create on schema public from public",
-        f"grant usage, create on schema public to {_quoted(owner)}",
-        f"grant usage on schema public to {_quoted(app)}",
+        f"grant usage, create on schema public to {_quote_identifier(owner)}",
+        f"grant usage on schema public to {_quote_identifier(app)}",
     ):
         await connection.execute(statement)
 
@@ -258,7 +258,9 @@ async def _load_extensions(connection: PlainConnection) -> None:
     for row in available:
         try:
             async with connection.transaction():
-                await connection.execute(f"create extension if not exists {_quoted(row['name'])} with schema public")
+                await connection.execute(
+                    f"create extension if not exists {_quote_identifier(row['name'])} with schema public"
+                )
         except asyncpg.InsufficientPrivilegeError:
             continue
 
@@ -267,9 +269,9 @@ async def _role_exists(connection: PlainConnection, role: str) -> bool:
     return bool(await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role))
 
 
-async def _make_login(connection: PlainConnection, role: str, password: str | None) -> None:
+async def _create_login_role(connection: PlainConnection, role: str, password: str | None) -> None:
     await connection.execute(
-        f"create role {_quoted(role)} login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
+        f"create role {_quote_identifier(role)} login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
     )
     if password is not None:
         await _set_password(connection, role, password)
@@ -283,7 +285,7 @@ async def _set_password(connection: PlainConnection, role: str, password: str) -
     await connection.execute(statement)
 
 
-def _derived_password(admin_url: str, role: str) -> str | None:
+def _derive_password(admin_url: str, role: str) -> str | None:
     """The application's password made from the administrator's: the same on every machine, kept on none."""
     secret = _password(admin_url)
     if not secret:
@@ -338,16 +340,16 @@ def without_password(dsn: str) -> str:
     # A password with a bare / ? or # in it ends up beyond the host.
     if "@" in parts.path + parts.query + parts.fragment:
         return f"{parts.scheme}://…"
-    return _addressed(dsn, quote(_user(dsn) or "", safe=""), drop={"user", "password", "sslpassword"})
+    return _with_credentials(dsn, quote(_user(dsn) or "", safe=""), drop={"user", "password", "sslpassword"})
 
 
-def _as_role(url: str, role: str, password: str | None) -> str:
+def _with_role(url: str, role: str, password: str | None) -> str:
     """The same address for that role, whether the URL names its own in front of the host or in the query."""
     secret = f":{quote(password, safe='')}" if password else ""
-    return _addressed(url, quote(role, safe="") + secret, drop={"user", "password"})
+    return _with_credentials(url, quote(role, safe="") + secret, drop={"user", "password"})
 
 
-def _addressed(url: str, who: str, *, drop: set[str]) -> str:
+def _with_credentials(url: str, who: str, *, drop: set[str]) -> str:
     parts = urlsplit(url)
     where = parts.netloc.rpartition("@")[2]
     query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in drop], safe="/", quote_via=quote)
@@ -364,5 +366,5 @@ def _password(url: str) -> str | None:
     return unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")
 
 
-def _quoted(identifier: str) -> str:
+def _quote_identifier(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'

@@ -10,7 +10,7 @@ _FILES = ("butler.toml", "CLAUDE.md")
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 
-def write(folder: Path, name: str | None = None) -> list[Path]:
+def write_butler(folder: Path, name: str | None = None) -> list[Path]:
     """The files of a new butler; nothing that is already there is touched."""
     name = name or re.sub(r"[^a-z0-9_-]+", "-", folder.resolve().name.lower()).strip("-")
     if not _NAME.fullmatch(name):

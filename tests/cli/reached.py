@@ -14,7 +14,7 @@ from butlers import app
 from butlers.app import Butler
 from butlers.caller import Caller
 from butlers.environment import Environment
-from butlers.modules.memory.operations import portability
+from butlers.modules.memory.operations import export_import
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS
 
@@ -45,12 +45,12 @@ class Reached:
 
     async def exported(self, caller: Caller, **options) -> list[str]:
         out = io.StringIO()
-        await portability.export(self.memory, caller, out.write, **options)
+        await export_import.export_tenant(self.memory, caller, out.write, **options)
         return out.getvalue().splitlines()
 
-    async def imported(self, caller: Caller, lines: list[str], **options) -> portability.Imported:
+    async def imported(self, caller: Caller, lines: list[str], **options) -> export_import.ImportReport:
         file = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
-        return await portability.import_file(self.memory, caller, file, **options)
+        return await export_import.import_file(self.memory, caller, file, **options)
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def reached(folder: Path, name: str, environment: Environment) -> AsyncIte
     (folder / "butler.toml").write_text(f'[butler]\nname = "{name}"\nport = 0\n[modules.memory]\nenabled = true\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BUTLERS_HOME", str(environment.home))
-        async with app.opened(app.configuration(folder), environment) as butler:
+        async with app.open_butler(app.load_configuration(folder), environment) as butler:
             yield Reached(butler, butler.modules[0].state)
 
 

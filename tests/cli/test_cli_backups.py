@@ -13,7 +13,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from butlers import app, embedded, migrate
+from butlers import app, embedded_server, migrate
 from butlers import backup as backups
 from butlers.errors import Unavailable
 from butlers.host.migrations import CORE
@@ -150,7 +150,10 @@ async def test_a_place_that_has_tables_is_refused_and_stays_as_it_is(shell, full
 
 async def tables(place, environment) -> int:
     """How many tables there are, looked at without making any."""
-    async with app.placed(app.configuration(place), environment) as found, found.as_owner() as owner:
+    async with (
+        app.locate_database(app.load_configuration(place), environment) as found,
+        found.owner_connection() as owner,
+    ):
         return int(await owner.fetchval("select count(*) from pg_tables where schemaname = 'public'"))
 
 
@@ -185,8 +188,8 @@ async def test_a_damaged_backup_fails_and_leaves_the_place_empty(shell, backup, 
 
 async def test_a_restore_that_is_killed_leaves_the_place_empty(shell, backup, new, environment):
     """The transaction of a restore is not committed before its very end."""
-    source = app.configuration(new)
-    async with app.placed(source, environment) as place:
+    source = app.load_configuration(new)
+    async with app.locate_database(source, environment) as place:
         task = asyncio.create_task(backups.restore(source, environment, backup))
         async with connected(place.admin_dsn) as watching:
             while not await watching.fetchval(
@@ -207,7 +210,10 @@ async def test_a_restore_that_is_killed_leaves_the_place_empty(shell, backup, ne
 async def test_a_restore_whose_own_process_is_killed_leaves_the_place_empty(shell, backup, new, environment):
     """What it started goes on without it: that must not be enough to commit."""
     from_psql = "from pg_stat_activity where datname = current_database() and application_name = 'psql'"
-    async with app.placed(app.configuration(new), environment) as place, connected(place.admin_dsn) as watching:
+    async with (
+        app.locate_database(app.load_configuration(new), environment) as place,
+        connected(place.admin_dsn) as watching,
+    ):
         words = [sys.executable, "-m", "butlers.cli", "restore", str(new), str(backup)]
         restoring = await asyncio.create_subprocess_exec(
             *words, env={**os.environ, "BUTLERS_HOME": str(environment.home)}
@@ -235,7 +241,7 @@ def test_only_its_owner_can_read_a_backup_and_nothing_is_left_beside_it(shell, f
 
 def test_without_a_name_a_backup_is_called_after_the_butler_and_the_moment(butlers, full, tmp_path):
     assert butlers("backup", full[0], cwd=tmp_path).returncode == 0
-    name = app.configuration(full[0]).butler.name
+    name = app.load_configuration(full[0]).butler.name
     (made,) = tmp_path.glob("*.backup")
     assert made.name.startswith(f"{name}-20")
 
@@ -298,10 +304,10 @@ async def test_a_backup_is_of_one_moment_while_the_butler_is_written_to(shell, f
 async def test_a_backup_of_an_older_version_is_brought_up_to_date(shell, new, tmp_path, environment):
     old = written(tmp_path, f"t{uuid4().hex[:12]}")
     assert shell("memory", "store-rule", old, "Be kind").returncode == 0
-    async with app.placed(app.configuration(old), environment) as place:
+    async with app.locate_database(app.load_configuration(old), environment) as place:
         await migrate.downgrade(place.admin_dsn, MEMORY, "mem_010", branches=(CORE, MEMORY), owner=place.owner)
         # Not by `butlers backup`, which brings the schema up to date first.
-        dump = [str(embedded.program("pg_dump")), "--format=custom", "--no-owner", "--no-privileges"]
+        dump = [str(embedded_server.program_path("pg_dump")), "--format=custom", "--no-owner", "--no-privileges"]
         file = tmp_path / "b"
         subprocess.run([*dump, f"--file={file}", f"--dbname={place.admin_dsn}"], check=True)
     restored = shell("restore", new, file, "--json")

@@ -34,7 +34,7 @@ def knowing(butler, environment):
     """That butler, once it knows something; its episodes are read the same way."""
 
     async def call(tool, **arguments):
-        async with app.opened(app.configuration(butler), environment) as opened, app.serving(opened):
+        async with app.open_butler(app.load_configuration(butler), environment) as opened, app.open_server(opened):
             return await opened.spawner.own.call(opened.caller(), tool, arguments)
 
     return call
@@ -44,7 +44,7 @@ def knowing(butler, environment):
 def episodes(butler, environment):
     async def read():
         async with (
-            app.opened(app.configuration(butler), environment) as opened,
+            app.open_butler(app.load_configuration(butler), environment) as opened,
             opened.database.transaction(opened.caller()) as tx,
         ):
             return [dict(row) for row in await tx.fetch("select * from episodes order by created_at")]

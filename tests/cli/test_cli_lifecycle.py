@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from fastmcp import Client
 
-from butlers import embedded
+from butlers import embedded_server
 from butlers.host.migrations import CORE
 from butlers.modules.memory.migrations import MEMORY
 
@@ -145,7 +145,7 @@ def test_dsn_imports_no_server(butlers, place):
 
 
 def psql(uri, statement):
-    program = embedded._binaries() / "psql"
+    program = embedded_server._binaries() / "psql"
     return subprocess.run(
         [program, uri, "--no-psqlrc", "-tAc", statement], capture_output=True, text=True, timeout=30, check=False
     )
@@ -177,7 +177,7 @@ def another_home():
     made = Path(tempfile.mkdtemp(prefix="butlers-home-"))
     made.chmod(0o755)
     yield made
-    embedded.acquire(made).release()
+    embedded_server.acquire(made).release()
     shutil.rmtree(made)
 
 
@@ -185,7 +185,7 @@ def test_dsn_leaves_the_server_running_for_whoever_asked(butlers, new, another_h
     answer = butlers("dsn", new, BUTLERS_HOME=str(another_home))
     assert answer.returncode == 0, answer.stderr
     assert psql(answer.stdout.strip(), "select 1").stdout == "1\n"
-    assert embedded.acquire(another_home).release()
+    assert embedded_server.acquire(another_home).release()
     assert psql(answer.stdout.strip(), "select 1").returncode == 2
 
 

@@ -13,7 +13,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import app
-from butlers.cli import entity_views, memory_calls, memory_views
+from butlers.cli import entity_views, memory_client, memory_views
 from butlers.modules.memory.tools import TOOLS
 
 from .conftest import written
@@ -84,8 +84,12 @@ async def test_json_is_exactly_what_the_tool_answers(shell, place, environment):
     (place / "butler.toml").write_text((place / "butler.toml").read_text() + 'toolset = "full"\n')
     stored = json.loads(shell("memory", "store-fact", place, "Ada", f"k{uuid4().hex}", "likes tea", "--json").stdout)
     about = {"memory_type": "fact", "memory_id": stored["id"]}
-    config = app.configuration(place)
-    async with app.opened(config, environment) as butler, app.serving(butler) as server, Client(server.mcp) as client:
+    config = app.load_configuration(place)
+    async with (
+        app.open_butler(config, environment) as butler,
+        app.open_server(butler) as server,
+        Client(server.mcp) as client,
+    ):
         for tool, arguments, words in (
             ("memory_search", {"query": "tea", "mode": "keyword"}, ("search", place, "tea", "--mode", "keyword")),
             ("memory_links", about, ("links", place, "fact", stored["id"])),
@@ -229,7 +233,7 @@ def test_every_argument_of_a_tool_can_be_given():
     ],
 )
 def test_an_option_that_takes_several_words_is_understood(values, words):
-    assert memory_calls.several(values) == words
+    assert memory_client.several(values) == words
 
 
 def test_a_tenant_goes_to_a_file_and_comes_back_from_a_pipe(butlers, place, home, remember, tmp_path):

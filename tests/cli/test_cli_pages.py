@@ -13,8 +13,8 @@ from butlers import app
 from butlers.modules.memory.domain import fusion, ranking
 from butlers.modules.memory.domain.decay import effective_confidence
 from butlers.modules.memory.domain.model import CANDIDATE_DECAY_RATE, MemoryType, Permanence
-from butlers.modules.memory.domain.scoring import Weights, recency
-from butlers.modules.memory.operations.reading import DEEP
+from butlers.modules.memory.domain.scoring import ScoreWeights, recency
+from butlers.modules.memory.operations.reading import MIN_FUSION_DEPTH
 from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
 
 JOBS = ("consolidate", "consolidation_retry", "decay_sweep", "episode_cleanup", "reembed", "index_upkeep")
@@ -47,7 +47,10 @@ async def served(tmp_path_factory, worker, environment):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BUTLERS_HOME", str(environment.home))
-        async with app.opened(app.configuration(folder), environment) as butler, app.serving(butler) as server:
+        async with (
+            app.open_butler(app.load_configuration(folder), environment) as butler,
+            app.open_server(butler) as server,
+        ):
             yield server
 
 
@@ -141,10 +144,13 @@ def candidate(number: int, row: dict[str, str], unused: float | None = None) -> 
     )
 
 
-def scored(**unused: float) -> dict[str, ranking.Scored]:
+def scored(**unused: float) -> dict[str, ranking.ScoredMemory]:
     names = [row["memory"] for row in GIVEN]
     found = [candidate(n, row, unused.get(row["memory"])) for n, row in enumerate(GIVEN)]
-    return {names[each.candidate.id.int]: each for each in ranking.recalled(found, Weights(), {}, DEEP)}
+    return {
+        names[each.candidate.id.int]: each
+        for each in ranking.rank_recall(found, ScoreWeights(), {}, MIN_FUSION_DEPTH)
+    }
 
 
 def test_the_worked_example_is_what_the_domain_computes():
@@ -162,12 +168,15 @@ def test_the_worked_example_is_what_the_domain_computes():
 
 
 def test_the_numbers_in_the_text_are_what_the_domain_computes():
-    least, largest = fusion.rrf(DEEP, None, DEEP), fusion.rrf(1, 1, DEEP)
+    least, largest = (
+        fusion.rrf_score(MIN_FUSION_DEPTH, None, MIN_FUSION_DEPTH),
+        fusion.rrf_score(1, 1, MIN_FUSION_DEPTH),
+    )
     assert f"1/160 + 1/161 = {least:.5f}" in SCORING
     assert f"2/61 = {largest:.5f}" in SCORING
-    assert f"looks {DEEP} deep" in SCORING
+    assert f"looks {MIN_FUSION_DEPTH} deep" in SCORING
     assert [recency(0), recency(7), recency(14)] == pytest.approx([1.0, 0.5, 0.25])
-    weights = Weights()
+    weights = ScoreWeights()
     assert (
         f"score = {weights.relevance} * relevance + {weights.importance} * importance"
         f" + {weights.recency} * recency + {weights.confidence} * confidence"

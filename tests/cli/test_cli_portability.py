@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from butlers.errors import AlreadyExists, Conflict, InvalidInput, Unavailable
-from butlers.modules.memory.operations import exported, portability
-from butlers.modules.memory.store import portability as store
+from butlers.modules.memory.operations import export_format, export_import
+from butlers.modules.memory.store import export_import as store
 
 from .reached import lived, reached
 
@@ -43,7 +43,7 @@ def kinds(lines, kind):
 
 async def is_empty(here, who):
     async with here.memory.transaction(who) as tx:
-        return not await store.occupied(tx, who)
+        return not await store.has_records(tx, who)
 
 
 GONE_WITH_THE_DATABASE = {"tenant_id", "embedding", "search_vector", "lease_token", "leased_until"}
@@ -245,9 +245,9 @@ async def test_a_broken_file_is_refused_with_its_line_and_nothing_is_written(her
 
 
 async def test_a_line_without_an_end_is_not_read_into_memory(here):
-    file = io.BytesIO(b" " * (exported.LONGEST_LINE + 10))
+    file = io.BytesIO(b" " * (export_format.LONGEST_LINE + 10))
     with pytest.raises(InvalidInput, match="line 1: it is too long"):
-        await portability.import_file(here.memory, here.somebody(), file)
+        await export_import.import_file(here.memory, here.somebody(), file)
 
 
 async def test_what_a_broken_line_says_can_not_steer_a_terminal(here, source):
@@ -364,7 +364,7 @@ async def test_vectors_of_another_model_are_made_anew(here, source):
 
 async def test_a_vector_survives_to_the_last_bit(here, source):
     vector = await here.memory.embedder.embed("as it is")
-    assert list(exported.decoded(exported.encoded(vector))) == vector
+    assert list(export_format.decode_vector(export_format.encode_vector(vector))) == vector
 
 
 MANY = """
@@ -403,9 +403,9 @@ async def test_five_thousand_memories_take_no_more_room_than_a_thousand(here, tm
         who, other = await seeded(here, count), here.somebody()
         path = tmp_path / f"{count}.jsonl"
         with path.open("w") as out:
-            going = await most_memory(portability.export(here.memory, who, out.write, vectors=True))
+            going = await most_memory(export_import.export_tenant(here.memory, who, out.write, vectors=True))
         with path.open("rb") as file:
-            coming = await most_memory(portability.import_file(here.memory, other, file))
+            coming = await most_memory(export_import.import_file(here.memory, other, file))
         peaks[count] = (going, coming)
     # Of what was seen its id and key are kept, and nothing else.
     assert peaks[5_000][0] < peaks[1_000][0] * 1.3
@@ -415,10 +415,10 @@ async def test_five_thousand_memories_take_no_more_room_than_a_thousand(here, tm
 
 async def test_an_export_is_of_one_moment_however_long_it_takes(here):
     who = await seeded(here, 700)
-    batches: list[list[store.Row]] = []
+    batches: list[list[store.ExportRow]] = []
     async with here.memory.transaction(who) as tx:
-        await store.be_patient(tx)
-        async for rows in store.everything(tx, who, vectors=False):
+        await store.disable_idle_timeout(tx)
+        async for rows in store.stream_records(tx, who, vectors=False):
             if not batches:
                 await here.call(who, "memory_store_rule", "Come late")
                 assert await tx.fetchval("show idle_in_transaction_session_timeout") == "0"

@@ -231,8 +231,8 @@ def brought(home, tmp_path_factory):
     """A folder with a model that somebody brings; what comes with the program, under another name."""
     folder = tmp_path_factory.mktemp("models") / "brought"
     folder.mkdir()
-    (folder / "model.onnx").symlink_to(minilm.graph(home / "models"))
-    shutil.copy(minilm.folder() / "tokenizer.json", folder)
+    (folder / "model.onnx").symlink_to(minilm.graph_file(home / "models"))
+    shutil.copy(minilm.model_folder() / "tokenizer.json", folder)
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": minilm.MOST_TOKENS}))
     return folder
 

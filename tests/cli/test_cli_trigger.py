@@ -32,7 +32,7 @@ def kept(environment):
 
     async def read(place, statement):
         async with (
-            app.opened(app.configuration(place), environment) as opened,
+            app.open_butler(app.load_configuration(place), environment) as opened,
             opened.database.transaction(opened.caller()) as tx,
         ):
             return [dict(row) for row in await tx.fetch(statement)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from butlers.environment import Environment, environment
+from butlers.environment import Environment, read_environment
 from butlers.errors import ConfigurationFault
 
 BY_ITSELF = Environment(
@@ -17,16 +17,16 @@ BY_ITSELF = Environment(
 
 
 def test_an_empty_environment_is_enough() -> None:
-    assert environment({}) == BY_ITSELF
+    assert read_environment({}) == BY_ITSELF
 
 
 def test_a_blank_value_counts_as_unset() -> None:
     names = ("HOME", "DATABASE_URL", "ADMIN_DATABASE_URL", "LOG", "LOG_FORMAT")
-    assert environment({f"BUTLERS_{name}": " " for name in names}) == BY_ITSELF
+    assert read_environment({f"BUTLERS_{name}": " " for name in names}) == BY_ITSELF
 
 
 def test_every_variable_is_read() -> None:
-    assert environment(
+    assert read_environment(
         {
             "BUTLERS_HOME": "/srv/butlers",
             "BUTLERS_DATABASE_URL": "postgresql://app@db/x",
@@ -39,17 +39,17 @@ def test_every_variable_is_read() -> None:
 
 def test_the_real_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUTLERS_LOG", "error")
-    assert environment().log_level == "error"
+    assert read_environment().log_level == "error"
 
 
 def test_home_begins_where_the_tilde_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert environment({"BUTLERS_HOME": "~/b"}).home == tmp_path / "b"
-    assert environment({}).home == tmp_path / ".local/share/butlers"
+    assert read_environment({"BUTLERS_HOME": "~/b"}).home == tmp_path / "b"
+    assert read_environment({}).home == tmp_path / ".local/share/butlers"
 
 
 def test_a_home_is_the_same_from_every_folder() -> None:
-    assert environment({"BUTLERS_HOME": "here"}).home.is_absolute()
+    assert read_environment({"BUTLERS_HOME": "here"}).home.is_absolute()
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_home_is_the_same_from_every_folder() -> None:
 )
 def test_a_bad_value_is_refused_with_the_name_of_its_variable(name: str, value: str, said: str) -> None:
     with pytest.raises(ConfigurationFault) as caught:
-        environment({name: value})
+        read_environment({name: value})
     assert caught.value.message.startswith(said)
     assert "hunter2" not in caught.value.message
 
 
 def test_all_bad_values_come_at_once() -> None:
     with pytest.raises(ConfigurationFault) as caught:
-        environment({"BUTLERS_LOG": "x", "BUTLERS_LOG_FORMAT": "y"})
+        read_environment({"BUTLERS_LOG": "x", "BUTLERS_LOG_FORMAT": "y"})
     assert [line.split(":")[0] for line in caught.value.message.splitlines()] == [
         "BUTLERS_LOG",
         "BUTLERS_LOG_FORMAT",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.toml_lines import Key, Lines, dotted
+from butlers.toml_diagnostics import Key, KeyLines, dotted_key
 
 FILE = '''\
 # a comment with [a.header] and key = 1
@@ -89,8 +89,8 @@ size = 1
 )
 def test_a_key_is_found_on_its_line_or_on_that_of_the_nearest_key_around_it(key: Key, line: int | None) -> None:
     assert tomllib.loads(FILE)
-    assert Lines(FILE).of(key) == line
-    assert Lines(FILE.replace("\n", "\r\n")).of(key) == line
+    assert KeyLines(FILE).line_of(key) == line
+    assert KeyLines(FILE.replace("\n", "\r\n")).line_of(key) == line
 
 
 @pytest.mark.parametrize("quotes", ['"""', "'''"])
@@ -98,12 +98,12 @@ def test_a_key_is_found_on_its_line_or_on_that_of_the_nearest_key_around_it(key:
 def test_no_string_hides_what_comes_after_it(quotes: str, inside: str) -> None:
     text = f"a = {quotes}{inside.replace('Q', quotes[0])}{quotes}\nb = 1\n"
     assert tomllib.loads(text)["b"] == 1
-    assert Lines(text).of(("b",)) == text.count("\n")
+    assert KeyLines(text).line_of(("b",)) == text.count("\n")
 
 
 def test_a_key_is_named_as_it_would_be_written() -> None:
-    assert dotted(("butler", "schedule", 1, "cron")) == "butler.schedule[1].cron"
-    assert dotted(("a b", 'c"d')) == '"a b"."c\\"d"'
+    assert dotted_key(("butler", "schedule", 1, "cron")) == "butler.schedule[1].cron"
+    assert dotted_key(("a b", 'c"d')) == '"a b"."c\\"d"'
 
 
 NAMES = st.text(st.sampled_from("abAB_-. #='\"[]\\\n"), min_size=0, max_size=5)
@@ -129,5 +129,5 @@ def test_every_key_of_any_file_is_found(tables: dict[str, dict[str, str]]) -> No
             expected[table, key] = text.count("\n") + 1
             text += f"{quoted(key)} = {value} # [y]\n\n"
     assert tomllib.loads(text).keys() == tables.keys()
-    lines = Lines(text)
-    assert {key: lines.of(key) for key in expected} == expected
+    lines = KeyLines(text)
+    assert {key: lines.line_of(key) for key in expected} == expected

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from butlers.config import ButlerConfig
 from butlers.modules.memory.config import MemoryModuleConfig
-from butlers.toml_lines import table_model
+from butlers.toml_diagnostics import table_model_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 def described(model: type[BaseModel]) -> Iterator[tuple[str, str | None]]:
     """Every key of a model and of the tables inside it, with its description."""
     for name, field in model.model_fields.items():
-        if table := table_model(field.annotation):
+        if table := table_model_of(field.annotation):
             yield from described(table)
         else:
             yield name, field.description

@@ -22,7 +22,7 @@ import asyncpg
 import psutil
 from fastmcp import Client
 
-from butlers import app, embedded
+from butlers import app, embedded_server
 from butlers.config import Configuration
 from butlers.environment import Environment
 from probe import MODULES
@@ -43,7 +43,7 @@ def new_home(below: str = "") -> Iterator[Path]:
     try:
         yield home
     finally:
-        embedded._stop(home / "postgres" / "data")
+        embedded_server._stop(home / "postgres" / "data")
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -68,7 +68,7 @@ def write_folder(at: Path, extra: str = "", *, name: str | None = None, probe: b
 
 
 def configured(at: Path, extra: str = "", *, name: str | None = None) -> Configuration:
-    return app.configuration(write_folder(at, extra, name=name), MODULES)
+    return app.load_configuration(write_folder(at, extra, name=name), MODULES)
 
 
 @asynccontextmanager

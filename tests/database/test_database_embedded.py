@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from butlers import embedded
+from butlers import embedded_server
 from butlers.errors import Unavailable
 from database.stage import (
     NOBODY,
@@ -25,24 +25,24 @@ from database.stage import (
 )
 
 
-async def says(cluster: embedded.Cluster, question: str) -> object:
+async def says(cluster: embedded_server.Cluster, question: str) -> object:
     async with connected(cluster.dsn("postgres")) as connection:
         return await connection.fetchval(question)
 
 
-async def identity(cluster: embedded.Cluster) -> object:
+async def identity(cluster: embedded_server.Cluster) -> object:
     return await says(cluster, "select system_identifier from pg_control_system()")
 
 
 async def test_a_new_home_gets_a_server_and_a_second_start_finds_its_data_again(own_home):
-    first = embedded.acquire(own_home)
+    first = embedded_server.acquire(own_home)
     known = await identity(first)
     async with connected(first.dsn("postgres")) as connection:
         await connection.execute("create table kept (n int)")
     assert first.release()
     assert postmaster(own_home) is None
 
-    second = embedded.acquire(own_home)
+    second = embedded_server.acquire(own_home)
     assert await identity(second) == known
     assert await says(second, "select count(*) from kept") == 0
     assert second.release()
@@ -91,14 +91,14 @@ def test_a_server_whose_only_holder_was_killed_is_taken_over(own_home, processes
 
 
 async def test_a_server_left_to_whoever_comes_next_runs_on(own_home):
-    assert embedded.acquire(own_home).release(stop=False) is False
+    assert embedded_server.acquire(own_home).release(stop=False) is False
     assert servers(own_home) == 1
-    assert embedded.acquire(own_home).release() is True
+    assert embedded_server.acquire(own_home).release() is True
     assert servers(own_home) == 0
 
 
 async def test_letting_go_twice_is_harmless(own_home):
-    one, two = embedded.acquire(own_home), embedded.acquire(own_home)
+    one, two = embedded_server.acquire(own_home), embedded_server.acquire(own_home)
     assert one.release() is False
     assert one.release() is False
     assert await says(two, "select 1") == 1
@@ -106,10 +106,10 @@ async def test_letting_go_twice_is_harmless(own_home):
 
 
 async def test_a_server_that_was_killed_is_started_again(own_home):
-    before = embedded.acquire(own_home)
+    before = embedded_server.acquire(own_home)
     known = await identity(before)
     dead = kill_postmaster(own_home)
-    after = embedded.acquire(own_home)
+    after = embedded_server.acquire(own_home)
     assert await identity(after) == known
     running = postmaster(own_home)
     assert running is not None
@@ -121,17 +121,17 @@ async def test_a_server_that_was_killed_is_started_again(own_home):
 @pytest.mark.parametrize("disguise", ["unrelated", "names the folder"])
 async def test_a_pid_file_with_the_number_of_another_process_is_not_believed(own_home, disguise):
     """PostgreSQL itself takes any live process of its own user for a server, in both of its lock files."""
-    embedded.acquire(own_home).release(stop=False)
+    embedded_server.acquire(own_home).release(stop=False)
     data = own_home / "postgres" / "data"
-    kept = {name: (data / name).read_text() for name in ("postmaster.pid", embedded._SOCKET_LOCK)}
+    kept = {name: (data / name).read_text() for name in ("postmaster.pid", embedded_server._SOCKET_LOCK)}
     kill_postmaster(own_home)
     words = [str(data), "postgres"] if disguise == "names the folder" else []
-    user = embedded._server_uid() if os.geteuid() == 0 else None
+    user = embedded_server._server_uid() if os.geteuid() == 0 else None
     other = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & wait", *words], user=user, start_new_session=True)
     try:
         for name, text in kept.items():
             (data / name).write_text("\n".join([str(other.pid), *text.split("\n")[1:]]))
-        cluster = embedded.acquire(own_home)
+        cluster = embedded_server.acquire(own_home)
         assert await says(cluster, "select 1") == 1
         assert cluster.release() is True
         assert is_alive(other.pid)
@@ -141,11 +141,11 @@ async def test_a_pid_file_with_the_number_of_another_process_is_not_believed(own
 
 
 async def test_stopping_spares_a_process_that_got_the_number_of_a_server_that_died(own_home):
-    cluster = embedded.acquire(own_home)
+    cluster = embedded_server.acquire(own_home)
     pid_file = own_home / "postgres" / "data" / "postmaster.pid"
     text = pid_file.read_text()
     kill_postmaster(own_home)
-    user = embedded._server_uid() if os.geteuid() == 0 else None
+    user = embedded_server._server_uid() if os.geteuid() == 0 else None
     other = subprocess.Popen(["sleep", "60"], user=user)
     try:
         pid_file.write_text("\n".join([str(other.pid), *text.split("\n")[1:]]))
@@ -160,7 +160,7 @@ async def test_an_initdb_that_was_killed_half_way_is_begun_anew(own_home):
     half = own_home / "postgres" / "data.new"
     (half / "base").mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
-    cluster = embedded.acquire(own_home)
+    cluster = embedded_server.acquire(own_home)
     assert await says(cluster, "select 1") == 1
     assert [path.name for path in (own_home / "postgres").glob("data*")] == ["data"]
     assert cluster.release()
@@ -180,7 +180,7 @@ def test_a_butler_killed_during_the_first_start_leaves_nothing_in_the_way(own_ho
 
 def test_a_server_that_is_just_starting_is_waited_for(own_home, processes):
     """Whoever began the start may be killed meanwhile; the server then starts all the same."""
-    cluster = embedded.acquire(own_home)
+    cluster = embedded_server.acquire(own_home)
     data = own_home / "postgres" / "data"
     pid_file = data / "postmaster.pid"
     ready = pid_file.read_text()
@@ -197,12 +197,12 @@ def test_a_server_that_is_just_starting_is_waited_for(own_home, processes):
 
 
 def test_a_pid_file_that_is_just_being_written_is_waited_for_and_one_that_stays_empty_is_not(own_home, processes):
-    cluster = embedded.acquire(own_home)
+    cluster = embedded_server.acquire(own_home)
     pid_file = own_home / "postgres" / "data" / "postmaster.pid"
     text = pid_file.read_text()
     pid_file.write_text("")
     threading.Timer(0.3, pid_file.write_text, [text]).start()
-    assert embedded._is_ready(pid_file.parent)
+    assert embedded_server._is_ready(pid_file.parent)
     cluster.release()
     pid_file.write_text("")
     again = processes.holder(own_home)
@@ -213,13 +213,13 @@ def test_a_pid_file_that_is_just_being_written_is_waited_for_and_one_that_stays_
 
 async def test_a_path_too_long_for_a_socket_gets_a_private_folder_for_it():
     with new_home("x" * 60 + "/" + "y" * 60) as home:
-        cluster = embedded.acquire(home)
+        cluster = embedded_server.acquire(home)
         sockets = cluster.sockets
         assert len(str(home)) > 108
         assert not sockets.is_relative_to(home)
         assert await says(cluster, "select 1") == 1
         assert stat.S_IMODE(sockets.stat().st_mode) & 0o077 == 0
-        again = embedded.acquire(home)
+        again = embedded_server.acquire(home)
         assert again.sockets == sockets
         again.release()
         assert cluster.release()
@@ -230,14 +230,14 @@ def test_a_link_planted_where_the_socket_folder_should_be_is_refused(tmp_path):
     """Whoever may write to the temporary folder must not make us hand over a folder of their choice."""
     with new_home("z" * 120) as home:
         data = home / "postgres" / "data"
-        elsewhere = embedded._socket_folder(data)
+        elsewhere = embedded_server._socket_folder(data)
         elsewhere.rmdir()
         target = tmp_path / "target"
         target.mkdir()
         elsewhere.symlink_to(target)
         try:
             with pytest.raises(Unavailable, match="belongs to somebody else"):
-                embedded.acquire(home)
+                embedded_server.acquire(home)
             assert target.stat().st_uid == os.geteuid()
         finally:
             elsewhere.unlink()
@@ -258,21 +258,21 @@ def test_another_user_of_the_machine_reaches_neither_socket_nor_data(home, clust
     assert stat.S_IMODE(door.stat().st_mode) == 0o700
     for private in (cluster.sockets, home / "postgres" / "data"):
         assert stat.S_IMODE(private.stat().st_mode) & 0o077 == 0
-        assert private.stat().st_uid == embedded._server_uid()
+        assert private.stat().st_uid == embedded_server._server_uid()
     assert knock(cluster, os.geteuid()).returncode == 0
     if os.geteuid() == 0:  # only root can try as somebody else
         assert "Permission denied" in knock(cluster, NOBODY).stderr
 
 
-def knock(cluster: embedded.Cluster, user: int) -> "subprocess.CompletedProcess[str]":
-    psql = [embedded._binaries() / "psql", "--no-psqlrc", "--command=select 1", cluster.dsn("postgres")]
+def knock(cluster: embedded_server.Cluster, user: int) -> "subprocess.CompletedProcess[str]":
+    psql = [embedded_server._binaries() / "psql", "--no-psqlrc", "--command=select 1", cluster.dsn("postgres")]
     own: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if os.geteuid() == 0 else {}
     return subprocess.run(psql, stdout=-1, stderr=-1, text=True, check=False, cwd="/", **own)
 
 
 def test_a_server_that_can_not_start_says_why(own_home):
-    embedded.acquire(own_home).release()
+    embedded_server.acquire(own_home).release()
     (own_home / "postgres" / "data" / "global" / "pg_control").unlink()
     with pytest.raises(Unavailable, match="pg_ctl failed") as refused:
-        embedded.acquire(own_home)
+        embedded_server.acquire(own_home)
     assert "server.log" in refused.value.advice

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 
-from butlers import app, embedded, migrate, provision
+from butlers import app, embedded_server, migrate, provision
 from butlers.config import Configuration
 from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Fault, Unavailable
@@ -28,7 +28,7 @@ _numbers = count()
 class External:
     """A server that asks everybody but its own administrator for a password."""
 
-    cluster: embedded.Cluster
+    cluster: embedded_server.Cluster
 
     def url(self, database: str, role: str, password: str | None = SECRET) -> str:
         secret = f":{quote(password, safe='')}" if password else ""
@@ -43,7 +43,7 @@ class External:
 @pytest.fixture(scope="module")
 def external() -> Iterator[External]:
     with new_home() as home:
-        cluster = embedded.acquire(home)
+        cluster = embedded_server.acquire(home)
         hba = home / "postgres" / "data" / "pg_hba.conf"
         hba.write_text("local all postgres trust\nlocal all all scram-sha-256\n")
         server = External(cluster)
@@ -93,7 +93,7 @@ def urls(url: str, admin_url: str | None = None) -> Environment:
 async def rows_written(site: Site, environment: Environment) -> int:
     """How many rows the butler has after it started and wrote one."""
     async with (
-        app.opened(site.config, environment, MODULES) as butler,
+        app.open_butler(site.config, environment, MODULES) as butler,
         butler.database.transaction(butler.caller()) as tx,
     ):
         await tx.execute("insert into probe_rows values ('default', 'here')")
@@ -115,7 +115,7 @@ async def test_a_superusers_url_is_enough(site):
 async def test_the_roles_made_are_restricted_and_have_a_password_that_is_not_the_administrators(site):
     await site.role("chief_c", "createrole")
     await site.owned_by("chief_c")
-    async with app.placed(site.config, urls(site.url("chief_c"))) as place:
+    async with app.locate_database(site.config, urls(site.url("chief_c"))) as place:
         assert place.app == f"butler_{site.config.butler.name}_app"
         assert quote(SECRET, safe="") not in place.dsn
         with pytest.raises(asyncpg.InvalidPasswordError):
@@ -134,7 +134,7 @@ async def test_a_new_password_of_the_administrator_is_taken_in_at_the_next_start
 
 async def test_a_butler_whose_password_was_changed_meanwhile_says_so(site):
     await site.role("chief_e", "superuser")
-    async with app.opened(site.config, urls(site.url("chief_e")), MODULES) as butler:
+    async with app.open_butler(site.config, urls(site.url("chief_e")), MODULES) as butler:
         await site.server.run(f"alter role {butler.place.app} password 'changed'")
         async with butler.database.transaction(butler.caller()):
             with pytest.raises(Unavailable, match="refuses the application's role"):
@@ -215,16 +215,16 @@ async def test_the_applications_url_alone_is_refused_on_an_empty_database(site):
 
 async def test_what_needs_the_owner_says_so_where_only_the_application_is_known(site):
     await site.role(site.app)
-    async with app.placed(site.config, urls(site.url(site.app))) as place:
+    async with app.locate_database(site.config, urls(site.url(site.app))) as place:
         with pytest.raises(ConfigurationFault, match="needs the owner") as refused:
-            async with place.as_owner():
+            async with place.owner_connection():
                 pass
     assert "BUTLERS_ADMIN_DATABASE_URL" in refused.value.advice
 
 
 async def test_an_application_url_without_a_role_is_refused(site):
     with pytest.raises(ConfigurationFault, match="names no role"):
-        await provision.prepare(site.config, urls(f"postgresql:///{site.database}", site.url("postgres", None)))
+        await provision.locate(site.config, urls(f"postgresql:///{site.database}", site.url("postgres", None)))
 
 
 ENCODED = quote(SECRET, safe="")
@@ -251,7 +251,7 @@ async def test_no_fault_and_no_log_line_shows_a_password(site, caplog, url, leak
     caplog.set_level(logging.DEBUG)
     url = url.replace("{sockets}", str(site.server.cluster.sockets))
     with pytest.raises(Fault) as refused:
-        await provision.prepare(site.config, urls(url, url if two else None))
+        await provision.locate(site.config, urls(url, url if two else None))
     said = f"{refused.value} {caplog.text}".replace("PASSWORD", "")
     hint_free = said.replace(refused.value.advice, "")
     assert not re.search(leaks, hint_free)
@@ -262,7 +262,7 @@ async def test_a_start_with_passwords_logs_none_of_them(site, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     await site.role("chief_i", "createrole")
     await site.owned_by("chief_i")
-    async with app.opened(site.config, urls(site.url("chief_i")), MODULES) as butler:
+    async with app.open_butler(site.config, urls(site.url("chief_i")), MODULES) as butler:
         derived = re.search(r":([0-9a-f]{64})@", butler.place.dsn)
     assert derived
     log = (site.server.cluster.folder / "data" / "server.log").read_text()
@@ -273,14 +273,14 @@ async def test_a_start_with_passwords_logs_none_of_them(site, caplog, capfd):
 
 async def test_a_server_that_is_still_starting_is_waited_for(own_home):
     """PostgreSQL answers 57P03 until it has recovered from a crash."""
-    cluster = embedded.acquire(own_home)
+    cluster = embedded_server.acquire(own_home)
     data = cluster.folder / "data"
-    embedded._run("pg_ctl", f"--pgdata={data}", "--mode=immediate", "--wait", "stop")
+    embedded_server._run("pg_ctl", f"--pgdata={data}", "--mode=immediate", "--wait", "stop")
     # A standby that takes no readers is the same to a client, and lasts until it is told otherwise.
     (data / "standby.signal").touch()
-    shutil.chown(data / "standby.signal", embedded._server_uid())
+    shutil.chown(data / "standby.signal", embedded_server._server_uid())
     options = f"--options=-c hot_standby=off -c listen_addresses= -c unix_socket_directories={data}"
-    embedded._run("pg_ctl", f"--pgdata={data}", f"--log={data / 'server.log'}", options, "--no-wait", "start")
+    embedded_server._run("pg_ctl", f"--pgdata={data}", f"--log={data / 'server.log'}", options, "--no-wait", "start")
     wait_until((data / ".s.PGSQL.5432").exists, "the socket")
     with pytest.raises(asyncpg.CannotConnectNowError):
         await asyncpg.connect(cluster.dsn("postgres"))
@@ -297,7 +297,7 @@ async def test_a_server_that_is_still_starting_is_waited_for(own_home):
 def promoted(data: Path) -> bool:
     """Whether the standby took the order; it does once it has come so far as to be one."""
     try:
-        embedded._run("pg_ctl", f"--pgdata={data}", "promote")
+        embedded_server._run("pg_ctl", f"--pgdata={data}", "promote")
     except Unavailable:
         return False
     return True

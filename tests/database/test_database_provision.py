@@ -16,14 +16,14 @@ from probe import MODULES
 async def place(environment, tmp_path_factory):
     """A new butler's database, migrated; whoever changes it puts it back."""
     config = configured(tmp_path_factory.mktemp("place"))
-    async with app.opened(config, environment, MODULES) as butler:
+    async with app.open_butler(config, environment, MODULES) as butler:
         yield butler.place
 
 
 async def test_a_butler_gets_a_database_and_two_roles_named_after_it(environment, tmp_path):
     config = configured(tmp_path)
     name = f"butler_{config.butler.name}"
-    async with app.placed(config, environment) as place:
+    async with app.locate_database(config, environment) as place:
         assert (place.app, place.owner) == (f"{name}_app", f"{name}_owner")
         async with connected(place.dsn) as connection:
             assert await connection.fetchval("select current_database()") == name
@@ -86,7 +86,7 @@ async def test_the_application_may_not_become_the_owner(place):
 
 async def test_one_butlers_application_can_not_reach_anothers_database(environment, tmp_path):
     one, other = configured(tmp_path), configured(tmp_path)
-    async with app.placed(one, environment) as first, app.placed(other, environment) as second:
+    async with app.locate_database(one, environment) as first, app.locate_database(other, environment) as second:
         intruder = first.cluster.dsn(f"butler_{other.butler.name}", first.app)
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="CONNECT"):
             await asyncpg.connect(intruder)
@@ -98,7 +98,7 @@ async def test_butlers_of_one_name_start_at_the_same_moment_on_one_database(envi
     together = asyncio.Barrier(4)
 
     async def start():
-        async with app.opened(config, environment, MODULES) as butler:
+        async with app.open_butler(config, environment, MODULES) as butler:
             await together.wait()
             async with butler.database.transaction(butler.caller()) as tx:
                 await tx.execute("insert into probe_rows values ('default', 'here')")
@@ -111,7 +111,7 @@ async def test_butlers_of_one_name_start_at_the_same_moment_on_one_database(envi
 
 async def test_databases_and_roles_of_many_butlers_are_made_at_the_same_moment(environment, tmp_path):
     configs = [configured(tmp_path) for _ in range(3)] * 2
-    places = await asyncio.gather(*(provision.prepare(config, environment) for config in configs))
+    places = await asyncio.gather(*(provision.locate(config, environment) for config in configs))
     for place, config in zip(places, configs, strict=True):
         async with connected(place.dsn) as connection:
             assert await connection.fetchval("select current_database()") == f"butler_{config.butler.name}"
@@ -121,22 +121,22 @@ async def test_databases_and_roles_of_many_butlers_are_made_at_the_same_moment(e
 async def test_a_second_start_changes_nothing(environment, tmp_path, admin):
     config = configured(tmp_path)
     wanted = "select oid, rolname from pg_roles where rolname like $1 order by oid"
-    async with app.opened(config, environment, MODULES):
+    async with app.open_butler(config, environment, MODULES):
         before = await admin.fetch(wanted, f"butler_{config.butler.name}%")
-    async with app.opened(config, environment, MODULES):
+    async with app.open_butler(config, environment, MODULES):
         assert await admin.fetch(wanted, f"butler_{config.butler.name}%") == before
 
 
 async def test_a_start_that_fails_lets_go_of_the_server(own_home, tmp_path):
     config = configured(tmp_path)
-    place = await provision.prepare(config, environment_of(own_home))
+    place = await provision.locate(config, environment_of(own_home))
     async with connected(place.admin_dsn) as connection:
         await connection.execute(f'alter role "{place.app}" superuser')
     await place.release()
     with pytest.raises(ConfigurationFault, match="is a superuser"):
-        async with app.opened(config, environment_of(own_home), MODULES):
+        async with app.open_butler(config, environment_of(own_home), MODULES):
             pass
-    place = await provision.prepare(config, environment_of(own_home))
+    place = await provision.locate(config, environment_of(own_home))
     assert place.cluster.release() is True, "nobody else holds it"
 
 
@@ -152,8 +152,8 @@ class Old:
 
 async def test_a_server_older_than_15_is_refused_and_15_is_not():
     with pytest.raises(ConfigurationFault, match="PostgreSQL 14 is too old"):
-        await provision._supported(Old(14))
-    await provision._supported(Old(15))
+        await provision._check_server_version(Old(14))
+    await provision._check_server_version(Old(15))
 
 
 async def told(place, statements) -> None:
@@ -164,7 +164,7 @@ async def told(place, statements) -> None:
 
 
 async def test_a_safe_role_is_not_refused(place):
-    await app.checked(place)
+    await app.refuse_unsafe_database(place)
 
 
 _NO_OTHER = ['drop role "{other}"']
@@ -209,9 +209,9 @@ async def test_a_butler_refuses_to_serve_when(place, done, undone, reason):
     await told(place, done)
     try:
         with pytest.raises(ConfigurationFault) as refused:
-            await app.checked(place)
+            await app.refuse_unsafe_database(place)
     finally:
         await told(place, undone)
     assert reason.format(app=place.app) in refused.value.message
     assert refused.value.advice
-    await app.checked(place)
+    await app.refuse_unsafe_database(place)

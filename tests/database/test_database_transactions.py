@@ -20,7 +20,7 @@ from probe import MODULES
 async def butler(environment, tmp_path_factory):
     """A butler with three connections at most."""
     config = configured(tmp_path_factory.mktemp("butler"), "[butler.database]\npool_size = 3")
-    async with app.opened(config, environment, MODULES) as opened:
+    async with app.open_butler(config, environment, MODULES) as opened:
         yield opened
 
 
@@ -64,7 +64,7 @@ WRITES = [
 
 async def refused(database, statement) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="tenant context is not set"):
-        await database.lookup(statement)
+        await database.fetch_row(statement)
 
 
 @pytest.mark.parametrize("statement", READS + WRITES)
@@ -162,7 +162,7 @@ async def test_settings_hold_on_a_connection_that_is_used_again(single, caller):
         "plan_cache_mode": "force_custom_plan",
         "statement_timeout": "30s",
     }.items():
-        row = await single.lookup("select current_setting($1) as value", name)
+        row = await single.fetch_row("select current_setting($1) as value", name)
         assert row is not None
         assert row["value"] == value
 
@@ -202,10 +202,10 @@ async def test_row_10_a_statement_over_its_time_is_a_timeout_and_its_connection_
         await slow(single, caller, seconds)
     assert time.monotonic() - started < 2
     assert late.value.advice
-    pid = await single.lookup("select pg_backend_pid() as pid")
+    pid = await single.fetch_row("select pg_backend_pid() as pid")
     with pytest.raises(TimedOut):
         await slow(single, caller, seconds)
-    assert await single.lookup("select pg_backend_pid() as pid") == pid
+    assert await single.fetch_row("select pg_backend_pid() as pid") == pid
 
 
 async def test_row_09_a_pool_without_a_free_connection_is_overloaded_within_about_two_seconds(database, caller):
@@ -285,14 +285,14 @@ async def test_a_file_that_is_missing_is_not_blamed_on_the_database(database, ca
     with pytest.raises(FileNotFoundError):
         async with database.transaction(caller):
             raise FileNotFoundError("model.onnx")
-    assert db.fault_of(FileNotFoundError("model.onnx")) is None
+    assert db.as_fault(FileNotFoundError("model.onnx")) is None
 
 
 async def test_a_database_that_is_not_there_is_unavailable():
     with pytest.raises(Unavailable, match="can't be reached"):
         await db.connect("postgresql://nobody@/none?host=/nowhere")
     with pytest.raises(Unavailable, match="can't be reached"):
-        async with db.Database(None, "postgresql://nobody@/none?host=/nowhere").exclusive("job"):
+        async with db.Database(None, "postgresql://nobody@/none?host=/nowhere").try_lock("job"):
             pass
 
 
@@ -309,10 +309,10 @@ async def test_closing_does_not_wait_for_ever(butler, caller):
 
 async def test_what_is_exclusive_excludes_across_databases_objects_until_the_block_ends(butler):
     one, other = [await db.connect(butler.place.dsn, pool_size=1) for _ in range(2)]
-    async with one.exclusive("job") as first, other.exclusive("job") as second, other.exclusive("other job") as third:
+    async with one.try_lock("job") as first, other.try_lock("job") as second, other.try_lock("other job") as third:
         assert (first, second, third) == (True, False, True)
         assert one.usage().idle == 1, "the work under the lock has the pool to itself"
-    async with other.exclusive("job") as again:
+    async with other.try_lock("job") as again:
         assert again
     for database in (one, other):
         await database.close()
@@ -324,7 +324,7 @@ from butlers import db
 
 async def hold():
     database = await db.connect(sys.argv[1], pool_size=1)
-    async with database.exclusive("held") as ours:
+    async with database.try_lock("held") as ours:
         print("ours:", ours, flush=True)
         await asyncio.sleep(60)
 
@@ -337,7 +337,7 @@ async def test_what_is_exclusive_is_let_go_when_its_holder_is_killed(butler, dat
     assert await asyncio.to_thread(holder.line, "ours: ") == "True"
 
     async def free() -> bool:
-        async with database.exclusive("held") as ours:
+        async with database.try_lock("held") as ours:
             return bool(ours)
 
     assert not await free()

@@ -41,7 +41,7 @@ def answer(ids: dict[str, str]) -> str:
 @pytest.fixture
 async def day(tmp_path, home, environment):
     """The butler of the page, with its episodes waiting and the facts it knows."""
-    async with app.opened(app.configuration(write_butler(tmp_path, "general")), environment) as butler:
+    async with app.open_butler(app.load_configuration(write_butler(tmp_path, "general")), environment) as butler:
         memory = replace(butler.modules[0].state, embedder=get_embedding_engine(home))
         caller = butler.caller(f"t-{uuid4().hex}")
         ids = {}
@@ -57,7 +57,7 @@ async def day(tmp_path, home, environment):
 async def test_the_day_of_the_page_ends_as_the_page_says(day):
     memory, caller, ids, archive = day
     model = Thinker(answer(ids))
-    done = await consolidation.run(minded(memory, model), caller)
+    done = await consolidation.consolidate(minded(memory, model), caller)
     assert (done["errors"], done["episodes"]) == ([], 5)
     assert [asked.episodes for asked in model.asked] == [[ids[f"e{number}"] for number in range(1, 6)]]
     assert all(ids[known] in model.asked[0].prompt for known in ("f1", "f2"))
@@ -98,7 +98,7 @@ async def known_now(archive: Archive, tenant: str, ids: dict[str, str]) -> set[t
 
 async def test_each_memory_of_the_page_says_where_it_came_from(day):
     memory, caller, ids, archive = day
-    done = await consolidation.run(minded(memory, Thinker(answer(ids))), caller)
+    done = await consolidation.consolidate(minded(memory, Thinker(answer(ids))), caller)
     by_predicate = {each.get("predicate"): each["id"] for each in done["learned"]}
     edges = {}
     for predicate in ("allergic_to", "lives_in"):

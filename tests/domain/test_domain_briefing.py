@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.modules.memory.domain.briefing import (
+from butlers.modules.memory.domain.context_block import (
     CHARACTERS_A_TOKEN,
     HEADING,
     NOTICE,
     Section,
-    brief,
     episode_line,
     fact_line,
+    render_context,
     rule_line,
 )
-from butlers.modules.memory.domain.tokens import charge
+from butlers.modules.memory.domain.tokens import count_tokens_of
 
 TITLES = ("Key Facts", "Active Rules", "Recent Episodes")
 NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
@@ -68,7 +68,7 @@ def sectioned(text: str) -> dict[str, list[str]]:
 @given(sections(), st.integers(17, 400), COUNTS)
 def test_both_budgets_hold_for_any_content(parts, budget, count):
     """Scenario: Token budget enforcement"""
-    text = brief(parts, budget, count)
+    text = render_context(parts, budget, count)
     assert count(text) <= budget
     assert len(text) <= budget * CHARACTERS_A_TOKEN
 
@@ -76,7 +76,7 @@ def test_both_budgets_hold_for_any_content(parts, budget, count):
 @given(sections(), st.integers(17, 400), COUNTS)
 def test_only_whole_lines_of_ours_are_shown_and_each_below_its_own_heading(parts, budget, count):
     """Scenario: Context structure"""
-    text = brief(parts, budget, count)
+    text = render_context(parts, budget, count)
     shown = sectioned(text)
     assert text.splitlines()[0] == HEADING.strip()
     assert list(shown) == [title for title in TITLES if title in shown]
@@ -91,13 +91,13 @@ def test_only_whole_lines_of_ours_are_shown_and_each_below_its_own_heading(parts
 
 @given(sections(), st.integers(17, 400), COUNTS)
 def test_the_same_memories_give_the_same_text(parts, budget, count):
-    assert brief(parts, budget, count) == brief(parts, budget, count)
+    assert render_context(parts, budget, count) == render_context(parts, budget, count)
 
 
 @given(sections())
 def test_with_room_for_everything_everything_is_shown(parts):
     parts = [Section(section.title, section.lines, 0.3) for section in parts]
-    shown = sectioned(brief(parts, 10**6, in_words))
+    shown = sectioned(render_context(parts, 10**6, in_words))
     assert shown == {section.title: section.lines for section in parts if section.lines}
 
 
@@ -105,7 +105,7 @@ def test_with_room_for_everything_everything_is_shown(parts):
 def test_the_lowest_scored_are_left_out_first(lines, budget):
     """Scenario: Context prioritizes highest-scored memories"""
     facts = [f"- fact number {number:02d}" for number in range(lines)]
-    shown = sectioned(brief([Section("Key Facts", facts, 1.0)], budget, in_bytes)).get("Key Facts", [])
+    shown = sectioned(render_context([Section("Key Facts", facts, 1.0)], budget, in_bytes)).get("Key Facts", [])
     assert shown == facts[: len(shown)]
 
 
@@ -116,7 +116,7 @@ def test_what_a_section_leaves_unused_goes_to_the_next(facts, budget):
 
     def fitting(fact_lines: list[str]) -> int:
         parts = [Section("Key Facts", fact_lines, 0.5), Section("Active Rules", rules, 0.5)]
-        return len(sectioned(brief(parts, budget, in_bytes)).get("Active Rules", []))
+        return len(sectioned(render_context(parts, budget, in_bytes)).get("Active Rules", []))
 
     shown = [f"- fact {number:03d}" for number in range(facts)]
     assert fitting([]) >= fitting(shown)
@@ -126,7 +126,7 @@ def test_what_a_section_leaves_unused_goes_to_the_next(facts, budget):
 
 def test_a_section_takes_no_more_than_its_share_while_others_wait():
     facts, rules = [f"- fact {n:03d}" for n in range(99)], [f"- rule {n:03d}" for n in range(99)]
-    text = brief([Section("Key Facts", facts, 0.6), Section("Active Rules", rules, 0.4)], 1000, in_bytes)
+    text = render_context([Section("Key Facts", facts, 0.6), Section("Active Rules", rules, 0.4)], 1000, in_bytes)
     spent = {title: in_bytes("\n".join(lines)) for title, lines in sectioned(text).items()}
     assert spent["Key Facts"] <= 600
     assert spent["Active Rules"] >= 300
@@ -134,12 +134,12 @@ def test_a_section_takes_no_more_than_its_share_while_others_wait():
 
 def test_a_line_that_can_never_fit_keeps_nobody_else_out():
     lines = ["- " + "x" * 10_000, "- small"]
-    assert sectioned(brief([Section("Key Facts", lines, 1.0)], 200, in_bytes)) == {"Key Facts": ["- small"]}
+    assert sectioned(render_context([Section("Key Facts", lines, 1.0)], 200, in_bytes)) == {"Key Facts": ["- small"]}
 
 
 @pytest.mark.parametrize("lines", [[], ["- " + "x" * 500]])
 def test_with_nothing_to_show_there_is_the_heading_alone(lines):
-    assert brief([Section("Key Facts", lines, 1.0)], 100, in_bytes) == HEADING
+    assert render_context([Section("Key Facts", lines, 1.0)], 100, in_bytes) == HEADING
 
 
 @given(CONTENTS, CONTENTS, CONTENTS)
@@ -162,4 +162,4 @@ def test_lines_say_what_they_are():
 
 
 def test_what_the_tokenizer_does_not_know_is_charged_by_its_bytes():
-    assert charge("hi 👩 x", ["hi", "[UNK]", "x"], [(0, 2), (3, 4), (5, 6)]) == 1 + 4 + 1
+    assert count_tokens_of("hi 👩 x", ["hi", "[UNK]", "x"], [(0, 2), (3, 4), (5, 6)]) == 1 + 4 + 1

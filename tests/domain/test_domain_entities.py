@@ -9,23 +9,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.errors import InvalidInput
-from butlers.modules.memory.domain import merging
-from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity, distinct
-from butlers.modules.memory.domain.merging import Belief, Party
-from butlers.modules.memory.domain.resolution import (
+from butlers.modules.memory.domain import entity_merge
+from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity, distinct_names
+from butlers.modules.memory.domain.entity_merge import ConflictingFact, MergeSide
+from butlers.modules.memory.domain.entity_resolution import (
     MOST_FACTS,
-    Candidate,
-    Hints,
+    EntityCandidate,
+    KeywordOverlap,
     NameMatch,
-    Overlap,
+    ResolutionHints,
     best_matches,
-    ranked,
+    rank_candidates,
 )
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "entities.md"
 IDS = st.integers(1, 4).map(lambda number: UUID(int=number))
 CANDIDATES = st.builds(
-    Candidate, IDS, st.sampled_from("ABC"), st.just("person"), st.just(()), st.sampled_from(NameMatch), st.booleans()
+    EntityCandidate,
+    IDS,
+    st.sampled_from("ABC"),
+    st.just("person"),
+    st.just(()),
+    st.sampled_from(NameMatch),
+    st.booleans(),
 )
 NAMES = st.lists(st.sampled_from(["a", "A", "b", "B", "ä", "Ä", "c"]), max_size=6)
 
@@ -45,10 +51,10 @@ def test_each_entity_is_there_once_and_no_better_match_of_it_was_found(found):
 
 @given(st.lists(CANDIDATES), st.dictionaries(IDS, st.floats(-50, 50)), st.dictionaries(IDS, st.integers(0, 9)))
 def test_the_order_is_total_and_no_matter_how_they_came(found, points, shared):
-    overlaps = {each: Overlap(count, 10) for each, count in shared.items()}
+    overlaps = {each: KeywordOverlap(count, 10) for each, count in shared.items()}
     best = best_matches(found)
-    answer = ranked(best, overlaps, points)
-    assert answer == ranked(list(reversed(best)), overlaps, points)
+    answer = rank_candidates(best, overlaps, points)
+    assert answer == rank_candidates(list(reversed(best)), overlaps, points)
     keys = [(-each.score, each.candidate.canonical_name, each.candidate.id) for each in answer]
     assert keys == sorted(keys)
     for each in answer:
@@ -57,42 +63,42 @@ def test_the_order_is_total_and_no_matter_how_they_came(found, points, shared):
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_a_boost_lies_between_nothing_and_twenty(shared, more):
-    assert 0 <= Overlap(shared, shared + more).boost <= 20
-    assert Overlap(0, 0).boost == 0
+    assert 0 <= KeywordOverlap(shared, shared + more).boost <= 20
+    assert KeywordOverlap(0, 0).boost == 0
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), -1e9])
 def test_a_score_that_is_none_is_refused(score):
     with pytest.raises(InvalidInput, match="a domain score is no score"):
-        Hints(domain_scores={UUID(int=1): score})
+        ResolutionHints(domain_scores={UUID(int=1): score})
 
 
 @given(NAMES, st.sampled_from(["a", "B", "d"]))
 def test_names_are_kept_once_whatever_their_case_and_never_the_canonical_one(names, canonical):
-    kept = distinct(names, besides=canonical)
+    kept = distinct_names(names, besides=canonical)
     assert len({name.lower() for name in kept}) == len(kept)
     assert canonical.lower() not in {name.lower() for name in kept}
     assert {name.lower() for name in names} <= {name.lower() for name in (*kept, canonical)}
-    assert distinct(kept, besides=canonical) == kept
+    assert distinct_names(kept, besides=canonical) == kept
 
 
-def party(number: int, name: str, aliases=(), **metadata) -> Party:
-    return Party(UUID(int=number), name, tuple(aliases), metadata)
+def party(number: int, name: str, aliases=(), **metadata) -> MergeSide:
+    return MergeSide(UUID(int=number), name, tuple(aliases), metadata)
 
 
 @given(NAMES, NAMES)
 def test_a_merge_loses_no_name_and_no_metadata(theirs, ours):
     source, target = party(1, "S", theirs, a=1, b=1), party(2, "T", ours, b=2)
-    aliases = merging.merged_aliases(source, target)
+    aliases = entity_merge.merged_aliases(source, target)
     assert {name.lower() for name in (*theirs, *ours, "S")} - {"t"} <= {name.lower() for name in aliases}
-    assert merging.merged_metadata(source, target) == {"a": 1, "b": 2}
-    gone = merging.tombstone(source, target)
+    assert entity_merge.merged_metadata(source, target) == {"a": 1, "b": 2}
+    gone = entity_merge.merged_away_metadata(source, target)
     assert gone == {"a": 1, "b": 1, "merged_into": str(target.id), "former_name": "S"}
 
 
 BELIEFS = st.lists(
     st.builds(
-        Belief,
+        ConflictingFact,
         st.uuids(),
         IDS.filter(lambda each: each.int < 3),
         st.sampled_from(["global", "x"]),
@@ -106,7 +112,7 @@ BELIEFS = st.lists(
 @given(BELIEFS)
 def test_of_each_conflict_the_stronger_stays_and_of_equals_the_targets(beliefs):
     source, target = UUID(int=1), UUID(int=2)
-    settled = merging.settled(beliefs, source, target)
+    settled = entity_merge.resolve_conflicts(beliefs, source, target)
     gone = {each.superseded.id for each in settled}
     left = [(each.scope, each.predicate) for each in beliefs if each.id not in gone]
     assert len(left) == len(set(left)), "one live fact under a key"
@@ -125,11 +131,11 @@ def test_the_page_says_what_the_domain_computes():
     for name, base, shared, total, boost, score in re.findall(
         r"^\| (Chloe \w+) \| (\d+) \| 20 . (\d)/(\d) = (\d+) \| (\d+) \|$", text, re.MULTILINE
     ):
-        assert Overlap(int(shared), int(total)).boost == float(boost), name
-        candidate = Candidate(UUID(int=1), name, "person", (), NameMatch.ALIAS)
-        overlaps = {candidate.id: Overlap(int(shared), int(total))}
+        assert KeywordOverlap(int(shared), int(total)).boost == float(boost), name
+        candidate = EntityCandidate(UUID(int=1), name, "person", (), NameMatch.ALIAS)
+        overlaps = {candidate.id: KeywordOverlap(int(shared), int(total))}
         assert float(base) == candidate.match.score
-        assert ranked([candidate], overlaps, {})[0].score == float(score)
+        assert rank_candidates([candidate], overlaps, {})[0].score == float(score)
     assert text.count("| Chloe Smith |") == text.count("| Chloe Martin |") == 2
     assert f"of the {MOST_FACTS} latest at the most" in text
 

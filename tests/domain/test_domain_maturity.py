@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from butlers.modules.memory.domain.maturity import (
     TrackRecord,
-    after_harm,
-    after_help,
-    demoted,
+    after_harmful_mark,
+    after_helpful_mark,
+    maturity_after_harm,
+    maturity_after_help,
     needs_inversion,
-    promoted,
 )
 from butlers.modules.memory.domain.model import Maturity
 
@@ -37,7 +37,7 @@ RECORDS = st.builds(
 
 @given(RECORDS)
 def test_maturity_moves_one_step_at_a_time_up_on_help_and_down_on_harm(before):
-    up, down = promoted(after_help(before)), demoted(after_harm(before))
+    up, down = maturity_after_help(after_helpful_mark(before)), maturity_after_harm(after_harmful_mark(before))
     if before.maturity is Maturity.ANTI_PATTERN:
         assert up is down is Maturity.ANTI_PATTERN
     else:
@@ -48,7 +48,7 @@ def test_maturity_moves_one_step_at_a_time_up_on_help_and_down_on_harm(before):
 
 @given(RECORDS)
 def test_a_mark_counts_once_and_keeps_what_it_does_not_concern(before):
-    helped, harmed = after_help(before), after_harm(before)
+    helped, harmed = after_helpful_mark(before), after_harmful_mark(before)
     assert (helped.applied, helped.successes) == (before.applied + 1, before.successes + 1)
     assert (harmed.applied, harmed.harms) == (before.applied + 1, before.harms + 1)
     assert (helped.harms, harmed.successes) == (before.harms, before.successes)
@@ -62,11 +62,11 @@ def test_a_mark_counts_once_and_keeps_what_it_does_not_concern(before):
 @given(RECORDS)
 def test_a_rule_that_waits_to_be_inverted_is_never_promoted(before):
     waiting = replace(before, awaits_inversion=True)
-    assert promoted(after_help(waiting)) is before.maturity
+    assert maturity_after_help(after_helpful_mark(waiting)) is before.maturity
 
 
 def test_four_successes_make_up_for_one_harm():
-    assert after_harm(record(successes=4)).effectiveness == pytest.approx(4 / (4 + 4 * 1 + 0.01))
+    assert after_harmful_mark(record(successes=4)).effectiveness == pytest.approx(4 / (4 + 4 * 1 + 0.01))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_four_successes_make_up_for_one_harm():
     ],
 )
 def test_promotion_starts_exactly_where_it_is_earned(before, after):
-    assert promoted(before) is after
+    assert maturity_after_help(before) is after
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_promotion_starts_exactly_where_it_is_earned(before, after):
     ],
 )
 def test_demotion_starts_exactly_where_the_record_no_longer_bears_it(before, after):
-    assert demoted(before) is after
+    assert maturity_after_harm(before) is after
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.modules.memory.domain.fusion import rrf
-from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.domain.ranking import Candidate, found, recalled
-from butlers.modules.memory.domain.scoring import Weights
+from butlers.modules.memory.domain.fusion import rrf_score
+from butlers.modules.memory.domain.model import MemoryType, SearchMode
+from butlers.modules.memory.domain.ranking import Candidate, rank_recall, rank_search
+from butlers.modules.memory.domain.scoring import ScoreWeights
 
 NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
 MATURITY = {"candidate": 4.0, "established": 6.0, "proven": 8.0, "anti_pattern": 6.0}
@@ -47,54 +47,54 @@ def in_order(scored) -> bool:
     return keys == sorted(keys)
 
 
-@given(candidates(), st.sampled_from(Mode), st.randoms(use_true_random=False))
+@given(candidates(), st.sampled_from(SearchMode), st.randoms(use_true_random=False))
 def test_the_order_is_total_and_does_not_depend_on_the_order_of_arrival(some, mode, chance):
     """Scenario: Deterministic ordering with tie-breaking"""
     shuffled = chance.sample(some, len(some))
-    assert found(some, mode, 20) == found(shuffled, mode, 20)
-    assert in_order(found(some, mode, 20))
-    assert recalled(some, Weights(), MATURITY, 100) == recalled(shuffled, Weights(), MATURITY, 100)
-    assert in_order(recalled(some, Weights(), MATURITY, 100))
+    assert rank_search(some, mode, 20) == rank_search(shuffled, mode, 20)
+    assert in_order(rank_search(some, mode, 20))
+    assert rank_recall(some, ScoreWeights(), MATURITY, 100) == rank_recall(shuffled, ScoreWeights(), MATURITY, 100)
+    assert in_order(rank_recall(some, ScoreWeights(), MATURITY, 100))
 
 
 def test_among_equals_the_newer_comes_first_and_then_the_smaller_id():
     """Scenario: Context output remains deterministic under score ties"""
     same = {"semantic_rank": 1, "importance": 5.0, "idle_days": 0.0, "confidence": 1.0}
     old, second, first = fact(1, created_at=NOW - timedelta(seconds=1), **same), fact(3, **same), fact(2, **same)
-    ordered = recalled([old, second, first], Weights(), MATURITY, 100)
+    ordered = rank_recall([old, second, first], ScoreWeights(), MATURITY, 100)
     assert [each.candidate for each in ordered] == [first, second, old]
 
 
 def test_hybrid_goes_by_the_fused_score_and_shows_it():
     both, one = fact(1, semantic_rank=2, keyword_rank=1), fact(2, semantic_rank=1)
-    first, second = found([one, both], Mode.HYBRID, 20)
-    assert (first.candidate, first.score, first.rrf_score) == (both, rrf(2, 1, 20), rrf(2, 1, 20))
+    first, second = rank_search([one, both], SearchMode.HYBRID, 20)
+    assert (first.candidate, first.score, first.rrf_score) == (both, rrf_score(2, 1, 20), rrf_score(2, 1, 20))
     assert second.score == 1 / 61 + 1 / (60 + 21)
 
 
 def test_a_memory_with_all_the_words_comes_before_one_with_some():
     some, every = fact(1, rank=0.9, has_all=False), fact(2, rank=0.01, has_all=True)
-    assert [each.candidate for each in found([some, every], Mode.KEYWORD, 20)] == [every, some]
+    assert [each.candidate for each in rank_search([some, every], SearchMode.KEYWORD, 20)] == [every, some]
 
 
 def test_a_rule_takes_its_importance_from_its_maturity():
     same = {"semantic_rank": 1, "idle_days": 0.0, "confidence": 0.5}
     rules = [Candidate(MemoryType.RULE, UUID(int=n), NOW, maturity=m, **same) for n, m in enumerate(MATURITY)]
-    ordered = recalled(rules, Weights(), MATURITY, 100)
+    ordered = rank_recall(rules, ScoreWeights(), MATURITY, 100)
     assert [each.candidate.maturity for each in ordered] == ["proven", "established", "anti_pattern", "candidate"]
     assert [each.importance for each in ordered] == [8.0, 6.0, 6.0, 4.0]
 
 
 def test_a_rule_that_waits_to_be_inverted_is_not_recalled():
     rule = Candidate(MemoryType.RULE, UUID(int=1), NOW, semantic_rank=1, maturity="candidate", awaits_inversion=True)
-    assert recalled([rule], Weights(), MATURITY, 100) == []
+    assert rank_recall([rule], ScoreWeights(), MATURITY, 100) == []
 
 
 def test_what_fits_the_question_outweighs_what_was_used_of_late():
     """With relevance squeezed near 1, a headache came before the blood type that was asked for."""
     asked_for = fact(1, semantic_rank=1, keyword_rank=1, importance=5.0, idle_days=30.0, confidence=1.0)
     recent = fact(2, semantic_rank=9, importance=5.0, idle_days=0.0, confidence=1.0)
-    assert recalled([recent, asked_for], Weights(), MATURITY, 100)[0].candidate == asked_for
+    assert rank_recall([recent, asked_for], ScoreWeights(), MATURITY, 100)[0].candidate == asked_for
 
 
 def test_blended_adds_up_how_near_a_memory_is_and_how_much_of_the_question_it_has():
@@ -103,7 +103,7 @@ def test_blended_adds_up_how_near_a_memory_is_and_how_much_of_the_question_it_ha
         fact(2, similarity=-0.2, coverage=0.5),
         fact(3, similarity=0.5, coverage=0.6),
     )
-    ordered = found([near, wordy, both], Mode.BLENDED, 100)
+    ordered = rank_search([near, wordy, both], SearchMode.BLENDED, 100)
     assert [each.candidate for each in ordered] == [both, near, wordy]
     assert [each.score for each in ordered] == pytest.approx([0.55, 0.4, 0.25])
     assert ordered[0].rrf_score is None
@@ -112,6 +112,6 @@ def test_blended_adds_up_how_near_a_memory_is_and_how_much_of_the_question_it_ha
 def test_recall_takes_relevance_from_the_measures_where_they_are_known():
     ranked = fact(1, similarity=0.5, semantic_rank=1, keyword_rank=1)
     measured = ranked._replace(coverage=0.7)
-    by_rank, by_measure = (recalled([each], Weights(), MATURITY, 100)[0] for each in (ranked, measured))
+    by_rank, by_measure = (rank_recall([each], ScoreWeights(), MATURITY, 100)[0] for each in (ranked, measured))
     assert [each.signals and each.signals.relevance for each in (by_rank, by_measure)] == pytest.approx([1.0, 0.6])
     assert [each.rrf_score is None for each in (by_rank, by_measure)] == [False, True]

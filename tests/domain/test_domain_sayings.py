@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.modules.memory.domain.sayings import essence
+from butlers.modules.memory.domain.rule_fingerprint import fingerprint
 
 ANYTHING = st.text(st.characters(), max_size=60)
 # Words as they are: no fillers, nothing that looks like a plural.
@@ -34,7 +34,7 @@ FILLERS = st.sampled_from(["the", "a", "an", "any", "always", "please", "should"
     ],
 )
 def test_a_rule_in_other_clothes_says_the_same(same):
-    assert essence(same) == essence("Ask before booking the train")
+    assert fingerprint(same) == fingerprint("Ask before booking the train")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_rule_in_other_clothes_says_the_same(same):
     ],
 )
 def test_a_rule_typed_on_another_keyboard_says_the_same(one, other):
-    assert essence(one) == essence(other)
+    assert fingerprint(one) == fingerprint(other)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_rule_typed_on_another_keyboard_says_the_same(one, other):
     ],
 )
 def test_a_rule_with_other_words_says_something_else(other):
-    assert essence(other) != essence("Ask before booking the train")
+    assert fingerprint(other) != fingerprint("Ask before booking the train")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_rule_with_other_words_says_something_else(other):
     ],
 )
 def test_a_word_or_a_number_or_their_order_makes_another_rule(one, other):
-    assert essence(one) != essence(other)
+    assert fingerprint(one) != fingerprint(other)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_word_or_a_number_or_their_order_makes_another_rule(one, other):
     ],
 )
 def test_a_sign_that_changes_what_is_said_makes_another_rule(one, other):
-    assert essence(one) != essence(other)
+    assert fingerprint(one) != fingerprint(other)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_sign_that_changes_what_is_said_makes_another_rule(one, other):
     ],
 )
 def test_a_filler_that_a_not_stands_before_is_none(one, other):
-    assert essence(one) != essence(other)
+    assert fingerprint(one) != fingerprint(other)
 
 
 @pytest.mark.parametrize(
@@ -129,40 +129,40 @@ def test_a_filler_that_a_not_stands_before_is_none(one, other):
 )
 def test_vowels_count_in_scripts_that_write_them_as_marks(one, other):
     """Day and gift in Hindi, year and crab in Thai: only the sign for the vowel differs."""
-    assert essence(one) != essence(other)
+    assert fingerprint(one) != fingerprint(other)
 
 
 @pytest.mark.parametrize("blank", ["", " \n", "\x00", "...", "!?", "\u200b", "\ud800"])
 def test_what_has_no_words_has_no_essence(blank):
-    assert essence(blank) == ()
+    assert fingerprint(blank) == ()
 
 
 def test_a_rule_of_fillers_alone_is_still_a_rule():
-    assert essence("Make sure!") == ("make", "sure")
-    assert essence("Always") != essence("All")
+    assert fingerprint("Make sure!") == ("make", "sure")
+    assert fingerprint("Always") != fingerprint("All")
 
 
 @given(ANYTHING)
 def test_whatever_was_written_has_an_essence_that_settles(rule):
-    first = essence(rule)
-    assert essence(rule) == first
+    first = fingerprint(rule)
+    assert fingerprint(rule) == first
     assert all(word and not word.isspace() for word in first)
-    settled = essence(" ".join(first))
-    assert essence(" ".join(settled)) == settled
+    settled = fingerprint(" ".join(first))
+    assert fingerprint(" ".join(settled)) == settled
 
 
 @given(RULES, st.lists(MARKS, min_size=8, max_size=8), st.booleans())
 def test_marks_and_case_change_nothing(words, marks, loud):
     decorated = "".join(word + mark for word, mark in zip(words, marks, strict=False))
-    assert essence(decorated.upper() if loud else decorated) == essence(" ".join(words))
+    assert fingerprint(decorated.upper() if loud else decorated) == fingerprint(" ".join(words))
 
 
 @given(PLAIN, st.lists(FILLERS, min_size=8, max_size=8))
 def test_fillers_change_nothing(words, fillers):
     filled = " ".join(f"{filler} {word}" for word, filler in zip(words, fillers, strict=False))
-    assert essence(filled) == essence(" ".join(words))
+    assert fingerprint(filled) == fingerprint(" ".join(words))
 
 
 @given(RULES, RULES)
 def test_two_rules_say_the_same_only_in_the_same_words_and_order(one, other):
-    assert (essence(" ".join(one)) == essence(" ".join(other))) == (one == other)
+    assert (fingerprint(" ".join(one)) == fingerprint(" ".join(other))) == (one == other)

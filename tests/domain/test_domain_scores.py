@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from butlers.modules.memory.domain.decay import effective_confidence
-from butlers.modules.memory.domain.fusion import relevance, rrf
+from butlers.modules.memory.domain.fusion import normalized_relevance, rrf_score
 from butlers.modules.memory.domain.model import CANDIDATE_DECAY_RATE, Permanence
-from butlers.modules.memory.domain.scoring import Signals, Weights, composite, recency
+from butlers.modules.memory.domain.scoring import ScoreSignals, ScoreWeights, composite_score, recency
 
 NOW = datetime(2026, 7, 28, 12, tzinfo=UTC)
 SHARES = st.floats(0, 1)
@@ -74,41 +74,45 @@ def test_recency_is_full_now_nothing_without_a_reference_and_never_above_one():
 
 @given(RANKS, RANKS, st.integers(1, 100))
 def test_fusing_does_not_care_which_arm_is_which(one, other, depth):
-    assert rrf(one, other, depth) == rrf(other, one, depth)
+    assert rrf_score(one, other, depth) == rrf_score(other, one, depth)
 
 
 @given(st.integers(1, 100), RANKS, st.integers(1, 100))
 def test_a_better_rank_never_fuses_to_a_worse_score(rank, other, step):
-    assert rrf(rank, other, 100) > rrf(rank + step, other, 100)
+    assert rrf_score(rank, other, 100) > rrf_score(rank + step, other, 100)
 
 
 @given(st.integers(1, 100))
 def test_a_missing_rank_counts_as_the_one_behind_the_last(depth):
-    assert rrf(3, None, depth) == 1 / 63 + 1 / (60 + depth + 1)
+    assert rrf_score(3, None, depth) == 1 / 63 + 1 / (60 + depth + 1)
 
 
 @given(RANKS, RANKS, st.integers(100, 200))
 def test_relevance_lies_between_0_and_1_and_is_spread_over_both(one, other, depth):
     assume(one or other)
-    assert 0 <= relevance(rrf(one, other, depth), depth) <= 1
-    assert relevance(rrf(1, 1, depth), depth) == 1.0
-    assert relevance(rrf(depth, None, depth), depth) == 0.0
-    assert relevance(rrf(10, None, depth), depth) < 0.5 < relevance(rrf(2, 2, depth), depth)
+    assert 0 <= normalized_relevance(rrf_score(one, other, depth), depth) <= 1
+    assert normalized_relevance(rrf_score(1, 1, depth), depth) == 1.0
+    assert normalized_relevance(rrf_score(depth, None, depth), depth) == 0.0
+    assert (
+        normalized_relevance(rrf_score(10, None, depth), depth)
+        < 0.5
+        < normalized_relevance(rrf_score(2, 2, depth), depth)
+    )
 
 
-SIGNALS = st.builds(Signals, SHARES, SHARES, SHARES, SHARES)
-WEIGHTS = st.builds(Weights, SHARES, SHARES, SHARES, SHARES)
+SIGNALS = st.builds(ScoreSignals, SHARES, SHARES, SHARES, SHARES)
+WEIGHTS = st.builds(ScoreWeights, SHARES, SHARES, SHARES, SHARES)
 
 
 @given(SIGNALS, WEIGHTS, st.sampled_from(["relevance", "importance", "recency", "confidence"]), SHARES)
 def test_the_score_never_falls_when_a_part_of_it_rises(signals, weights, name, value):
     raised = signals._replace(**{name: max(value, getattr(signals, name))})
-    assert composite(raised, weights) >= composite(signals, weights)
+    assert composite_score(raised, weights) >= composite_score(signals, weights)
 
 
 @given(SIGNALS)
 def test_the_score_is_the_weighted_sum_of_its_parts(signals):
     """Scenario: Composite score formula"""
     expected = 0.4 * signals.relevance + 0.3 * signals.importance + 0.2 * signals.recency + 0.1 * signals.confidence
-    assert composite(signals, Weights()) == pytest.approx(expected)
-    assert 0 <= composite(signals, Weights()) <= 1 + 1e-12
+    assert composite_score(signals, ScoreWeights()) == pytest.approx(expected)
+    assert 0 <= composite_score(signals, ScoreWeights()) <= 1 + 1e-12

@@ -8,27 +8,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from butlers.errors import InvalidInput
+from butlers.modules.memory.domain.lexical import (
+    MAX_PAIRED_TERMS,
+    MAX_RANKED_ROWS,
+    MAX_TERMS,
+    MAX_WEIGHTED_TERMS,
+    TermSelection,
+    select_terms,
+    term_weights,
+)
 from butlers.modules.memory.domain.model import (
-    LONGEST_KEY,
+    MAX_KEY_CHARACTERS,
     NewEpisode,
     NewFact,
     NewRule,
     Permanence,
-    long_text,
-    short_text,
-    storable,
+    sanitize_text,
+    validate_content,
+    validate_short_text,
 )
 from butlers.modules.memory.domain.text import (
     LONGEST_INDEXED_BYTES,
     LONGEST_RANKED_CHARACTERS,
     LONGEST_VECTOR_BYTES,
-    indexable,
     one_line,
-    preprocess,
     preprocess_query,
-    question,
+    preprocess_text,
+    truncate_for_index,
+    validate_query,
 )
-from butlers.modules.memory.domain.words import MOST_WORDS, PAIRED, RANKED_AT_MOST, TELLING, Picked, picked, telling
 
 ANYTHING = st.text(st.characters(), max_size=80)
 BLANKS = st.text(st.sampled_from(" \t\n\r\x00\u00a0\u2003\x85\x1f"), max_size=5)
@@ -37,24 +45,24 @@ BLANKS = st.text(st.sampled_from(" \t\n\r\x00\u00a0\u2003\x85\x1f"), max_size=5)
 @given(ANYTHING)
 def test_preprocessed_text_has_no_nul_bytes(text):
     """Scenario: NUL bytes removed"""
-    assert "\x00" not in preprocess(f"a\x00{text}\x00b")
-    assert preprocess("a\x00b") == "ab"
+    assert "\x00" not in preprocess_text(f"a\x00{text}\x00b")
+    assert preprocess_text("a\x00b") == "ab"
 
 
 @given(ANYTHING)
 def test_preprocessed_text_has_single_spaces_only(text):
     """Scenario: Whitespace normalization"""
-    done = preprocess(text)
+    done = preprocess_text(text)
     assert done == " ".join(done.split())
-    assert preprocess("a \t\n b\r\n") == "a b"
-    assert preprocess(done) == done
+    assert preprocess_text("a \t\n b\r\n") == "a b"
+    assert preprocess_text(done) == done
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "€", "𠀀"])
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
 def test_a_megabyte_is_kept_and_cut_on_a_whole_character(before, letter):
     long = before + letter * (LONGEST_INDEXED_BYTES // len(letter.encode()) + 1)
-    cut = preprocess(long)
+    cut = preprocess_text(long)
     assert LONGEST_INDEXED_BYTES - 4 < len(cut.encode()) <= LONGEST_INDEXED_BYTES
     assert long.startswith(cut)
     assert preprocess_query(long) == long
@@ -63,40 +71,40 @@ def test_a_megabyte_is_kept_and_cut_on_a_whole_character(before, letter):
 @given(ANYTHING)
 def test_a_query_is_tidied_and_never_cut(text):
     """Scenario: Search query preprocessing"""
-    assert preprocess_query(text) == preprocess(text)
+    assert preprocess_query(text) == preprocess_text(text)
     assert preprocess_query(None) == preprocess_query("") == preprocess_query(" \x00") == ""
 
 
 @given(BLANKS)
 def test_a_blank_question_is_refused(text):
     with pytest.raises(InvalidInput, match="query is blank"):
-        question(text)
+        validate_query(text)
 
 
 def test_of_a_very_long_question_the_beginning_is_asked():
-    assert question("word " * 1000) == ("word " * 1000).strip()
-    assert question("é" * 1_000_000) == "é" * LONGEST_RANKED_CHARACTERS
+    assert validate_query("word " * 1000) == ("word " * 1000).strip()
+    assert validate_query("é" * 1_000_000) == "é" * LONGEST_RANKED_CHARACTERS
 
 
 @given(ANYTHING)
 def test_what_is_indexed_is_what_a_query_is_compared_with(text):
-    assert indexable(text) == preprocess(text)
+    assert truncate_for_index(text) == preprocess_text(text)
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "€", "𠀀"])
 def test_what_is_indexed_is_bounded_in_bytes_and_whole(letter):
     long = letter * LONGEST_VECTOR_BYTES
-    assert LONGEST_VECTOR_BYTES - 4 < len(indexable(long).encode()) <= LONGEST_VECTOR_BYTES
-    assert long.startswith(indexable(long))
+    assert LONGEST_VECTOR_BYTES - 4 < len(truncate_for_index(long).encode()) <= LONGEST_VECTOR_BYTES
+    assert long.startswith(truncate_for_index(long))
 
 
 @given(ANYTHING)
 def test_what_is_stored_can_be_stored(text):
-    kept = storable(text)
+    kept = sanitize_text(text)
     kept.encode()
     assert "\x00" not in kept
     assert unicodedata.is_normalized("NFC", kept)
-    assert storable(kept) == kept
+    assert sanitize_text(kept) == kept
 
 
 def test_two_ways_to_write_a_name_are_one_name():
@@ -125,25 +133,25 @@ def test_a_blank_text_is_refused_whatever_it_is_blank_with(blank):
 def test_a_key_is_one_short_line_that_fits_into_an_index(text):
     """PostgreSQL can't index an entry over 2,704 bytes: scope, subject and predicate together stay below."""
     try:
-        short = short_text("subject", text, LONGEST_KEY)
+        short = validate_short_text("subject", text, MAX_KEY_CHARACTERS)
     except InvalidInput:
         return
     assert short.splitlines() == [short] or not set(short) & set("\n\r\x0b\x0c\x85\u2028\u2029")
-    assert len(short) <= LONGEST_KEY
-    assert len(short.encode()) <= 2 * LONGEST_KEY
+    assert len(short) <= MAX_KEY_CHARACTERS
+    assert len(short.encode()) <= 2 * MAX_KEY_CHARACTERS
 
 
 def test_a_key_too_long_for_the_index_is_refused_in_any_script():
-    assert short_text("subject", "a" * 512, LONGEST_KEY)
+    assert validate_short_text("subject", "a" * 512, MAX_KEY_CHARACTERS)
     for long in ("a" * 513, "𠀀" * 257, "a" * 10_000):
         with pytest.raises(InvalidInput, match="subject has"):
-            short_text("subject", long, LONGEST_KEY)
+            validate_short_text("subject", long, MAX_KEY_CHARACTERS)
 
 
 def test_a_content_is_up_to_a_megabyte_long():
-    assert long_text("content", "é" * 500_000)
+    assert validate_content("content", "é" * 500_000)
     with pytest.raises(InvalidInput, match="longer than a megabyte"):
-        long_text("content", "é" * 500_001)
+        validate_content("content", "é" * 500_001)
 
 
 @pytest.mark.parametrize("importance", [float("nan"), float("inf"), -float("inf"), -0.1, 10.1, 1e6])
@@ -187,33 +195,33 @@ WORDS = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=200)
 
 @given(WORDS, st.dictionaries(st.text(min_size=1, max_size=2), st.floats(0, 1)), st.integers(1, 10**6))
 def test_the_words_picked_are_bounded_the_rarest_and_never_none_of_some(words, frequencies, size):
-    alone, pairs, reserve = picked(words, frequencies, size, 20)
+    alone, pairs, reserve = select_terms(words, frequencies, size, 20)
     assert alone is not None
-    assert len(alone) <= MOST_WORDS
+    assert len(alone) <= MAX_TERMS
     assert bool(alone or reserve) == bool(words)
     share = lambda word: frequencies.get(word, 0.0)  # noqa: E731
     left = set(words) - set(alone)
     assert not alone or not left or max(map(share, alone)) <= min(map(share, left))
     assert left.issuperset({*reserve, *(word for pair in pairs for word in pair)})
     together = sum(share(one) * share(other) for one, other in pairs)
-    assert sum(map(share, alone)) * size + together * size <= RANKED_AT_MOST * 1.001
-    assert len(pairs) == len(set(map(frozenset, pairs))) <= math.comb(PAIRED, 2)
+    assert sum(map(share, alone)) * size + together * size <= MAX_RANKED_ROWS * 1.001
+    assert len(pairs) == len(set(map(frozenset, pairs))) <= math.comb(MAX_PAIRED_TERMS, 2)
 
 
 def test_the_commonest_words_go_once_the_rarer_ones_bring_enough():
     frequencies = {"the": 0.9, "user": 0.5, "peanut": 0.005}
-    assert picked(["the", "user", "peanut"], frequencies, 100_000, 20) == Picked(["peanut"])
-    assert picked(["the", "user", "peanut"], frequencies, 100, 20) == Picked(["peanut", "user", "the"])
+    assert select_terms(["the", "user", "peanut"], frequencies, 100_000, 20) == TermSelection(["peanut"])
+    assert select_terms(["the", "user", "peanut"], frequencies, 100, 20) == TermSelection(["peanut", "user", "the"])
 
 
 def test_common_words_are_looked_up_two_at_a_time_where_the_rare_ones_bring_too_little():
     frequencies = {"plan": 0.06, "flight": 0.04, "late": 0.05}
-    found = picked(["plan", "flight", "zurich", "late"], frequencies, 100_000, 20)
-    assert found == Picked(["zurich"], [("flight", "late"), ("flight", "plan")], ["flight"])
+    found = select_terms(["plan", "flight", "zurich", "late"], frequencies, 100_000, 20)
+    assert found == TermSelection(["zurich"], [("flight", "late"), ("flight", "plan")], ["flight"])
 
 
 def test_a_word_says_the_more_the_fewer_of_those_found_have_it():
-    says = telling(["user", "jazz", "peanut"], [{"user", "jazz"}, {"user"}, {"user"}])
+    says = term_weights(["user", "jazz", "peanut"], [{"user", "jazz"}, {"user"}, {"user"}])
     assert says.weights == {
         "user": pytest.approx(-math.log(3.5 / 4)),
         "jazz": pytest.approx(-math.log(1.5 / 4)),
@@ -225,7 +233,7 @@ def test_a_word_says_the_more_the_fewer_of_those_found_have_it():
 def test_coverage_lies_between_none_and_all_of_a_question_and_grows_with_each_word(words, data):
     choice = st.sets(st.sampled_from(sorted(words))) if words else st.just(set())
     found = data.draw(st.lists(choice, max_size=20))
-    says = telling(words, found)
+    says = term_weights(words, found)
     assert says.weights.keys() == words
     assert all(weight > 0 for weight in says.weights.values())
     some = data.draw(choice)
@@ -235,6 +243,6 @@ def test_coverage_lies_between_none_and_all_of_a_question_and_grows_with_each_wo
 
 
 def test_whoever_has_the_most_telling_words_of_a_long_question_has_all_of_it():
-    says = telling([f"w{number}" for number in range(60)], [])
-    assert says.coverage([f"w{number}" for number in range(TELLING)]) == 1.0
-    assert says.coverage(["w0"]) == pytest.approx(1 / TELLING)
+    says = term_weights([f"w{number}" for number in range(60)], [])
+    assert says.coverage([f"w{number}" for number in range(MAX_WEIGHTED_TERMS)]) == 1.0
+    assert says.coverage(["w0"]) == pytest.approx(1 / MAX_WEIGHTED_TERMS)

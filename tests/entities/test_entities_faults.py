@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from butlers.caller import Caller
 from butlers.errors import AlreadyExists, Conflict, Fault, InvalidInput
 from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity
-from butlers.modules.memory.domain.errors import MergedAway
+from butlers.modules.memory.domain.errors import EntityMergedAway
 from butlers.modules.memory.domain.model import MemoryType, NewFact
 from butlers.modules.memory.operations import entities, management, writing
 from butlers.modules.memory.store import entities as store
@@ -60,7 +60,7 @@ async def test_row_03_of_opposite_merges_at_once_one_wins_and_the_other_gets_a_c
         results = await asyncio.gather(
             *(entities.merge(memory, caller, *pair, ASKED) for pair in pairs), return_exceptions=True
         )
-        assert Counter(type(each) for each in results) == {dict: 1, MergedAway: 1}, results
+        assert Counter(type(each) for each in results) == {dict: 1, EntityMergedAway: 1}, results
         assert await archive.count("facts", caller.tenant, "validity = 'active'") == number + 1
     assert await archive.count("memory_events", caller.tenant, "event_type = 'entity_merge'") == 15
     await assert_sound(archive, caller.tenant)
@@ -74,7 +74,7 @@ async def test_row_03_merges_in_a_circle_end_without_a_deadlock(memory, caller, 
     results = await asyncio.gather(
         *(entities.merge(memory, caller, *pair, ASKED) for pair in pairs), return_exceptions=True
     )
-    assert {type(each) for each in results} <= {dict, MergedAway}, results
+    assert {type(each) for each in results} <= {dict, EntityMergedAway}, results
     merged = sum(isinstance(each, dict) for each in results)
     assert 1 <= merged < 6
     assert await archive.count("entities", caller.tenant, "not metadata ? 'merged_into'") == 6 - merged
@@ -110,7 +110,7 @@ async def test_row_02_many_stores_on_both_sides_of_a_merge_leave_one_live_fact(m
     ]
     calls = [*stores[:10], entities.merge(memory, caller, source, target, ASKED), *stores[10:]]
     results = await asyncio.gather(*calls, return_exceptions=True)
-    assert {type(each) for each in results} <= {dict, MergedAway}, results
+    assert {type(each) for each in results} <= {dict, EntityMergedAway}, results
     stored = [each for each in results if isinstance(each, dict) and "source_entity_id" not in each]
     assert await archive.count("facts", caller.tenant) == len(stored)
     assert await archive.count("facts", caller.tenant, "validity = 'active'") == 1
@@ -127,9 +127,9 @@ async def test_a_store_waits_for_the_merge_under_way_and_is_told_where_to_go(mem
             for each in (source, target)
         ]
         await eventually(lambda: waiting(archive, 2), "both stores to wait")
-        await store.bury(tx, caller, source, {"merged_into": str(target)})
+        await store.write_merge_source(tx, caller, source, {"merged_into": str(target)})
     refused, stored = await asyncio.gather(*storing, return_exceptions=True)
-    assert isinstance(refused, MergedAway)
+    assert isinstance(refused, EntityMergedAway)
     assert isinstance(stored, dict)
     await assert_sound(archive, caller.tenant)
 

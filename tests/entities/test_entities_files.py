@@ -7,14 +7,14 @@ import uuid
 import pytest
 
 from butlers.errors import Conflict
-from butlers.modules.memory.operations import entities, portability
-from butlers.modules.memory.store.portability import Kind
+from butlers.modules.memory.operations import entities, export_import
+from butlers.modules.memory.store.export_import import RecordKind
 from memory.stage import ASKED
 
 
 async def exported(memory, caller) -> bytes:
     out = io.StringIO()
-    await portability.export(memory, caller, out.write)
+    await export_import.export_tenant(memory, caller, out.write)
     return out.getvalue().encode()
 
 
@@ -24,7 +24,7 @@ async def test_entities_merged_or_not_come_back_as_they_were_and_are_found(memor
     await tools("entity_merge", source_entity_id=gone, target_entity_id=kept)
     file = await exported(memory, caller)
     other = type(caller)(tenant=stranger.tenant, butler=memory.butler)
-    await portability.import_file(memory, other, io.BytesIO(file))
+    await export_import.import_file(memory, other, io.BytesIO(file))
     columns = "id, canonical_name, entity_type, aliases, metadata, names, created_at, updated_at"
     rows = [
         await archive.rows(f"select {columns} from entities where tenant_id = $1 order by id", each)  # noqa: S608
@@ -41,13 +41,13 @@ async def test_a_file_from_before_a_merge_brings_no_live_fact_to_the_tombstone(m
     fact = await tools.fact("tea", subject="Chloe", predicate="drink", entity_id=source)
     file = await exported(memory, caller)
     await tools("entity_merge", source_entity_id=source, target_entity_id=target)
-    again = await portability.import_file(memory, caller, io.BytesIO(file), merge=True)
-    assert again.skipped[Kind.FACT] == 1, "what is there already is left where it is now"
+    again = await export_import.import_file(memory, caller, io.BytesIO(file), merge=True)
+    assert again.skipped[RecordKind.FACT] == 1, "what is there already is left where it is now"
     other = str(uuid.uuid4())
     edited = file.replace(fact.encode(), other.encode()).replace(b'"drink"', b'"meal"')
     before = await archive.everything(tools.tenant)
     with pytest.raises(Conflict, match=f"its entity {source} was merged away") as refused:
-        await portability.import_file(memory, caller, io.BytesIO(edited), merge=True)
+        await export_import.import_file(memory, caller, io.BytesIO(edited), merge=True)
     assert "Nothing was imported." in str(refused.value)
     assert await archive.everything(tools.tenant) == before
 
@@ -64,12 +64,12 @@ async def test_a_merge_and_an_import_at_once_leave_no_live_fact_on_a_tombstone(m
         extra = extra.replace(source.encode(), new.encode())
         extra = extra.replace(b'"Chloe"', f'"Chloe {number}"'.encode())
         results = await asyncio.gather(
-            portability.import_file(memory, caller, io.BytesIO(extra), merge=True),
+            export_import.import_file(memory, caller, io.BytesIO(extra), merge=True),
             entities.merge(memory, caller, uuid.UUID(new), uuid.UUID(target), ASKED),
             return_exceptions=True,
         )
         assert isinstance(results[1], dict), results
-        assert isinstance(results[0], (portability.Imported, Conflict)), results
+        assert isinstance(results[0], (export_import.ImportReport, Conflict)), results
     live = await archive.rows(
         "select f.id from facts f join entities e on e.tenant_id = f.tenant_id and e.id = f.entity_id"
         " where f.tenant_id = $1 and e.metadata ? 'merged_into'",

@@ -209,7 +209,7 @@ async def test_every_reference_to_an_entity_is_in_the_list_of_what_a_merge_moves
          where c.contype = 'f' and c.confrelid = 'public.entities'::regclass
         """
     )
-    assert {(row["table"], row["column"]) for row in rows} == set(store.MOVES)
+    assert {(row["table"], row["column"]) for row in rows} == set(store.ENTITY_REFERENCES)
     assert rows
 
 

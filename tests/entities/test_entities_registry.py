@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from butlers.caller import Caller
 from butlers.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity
+from butlers.modules.memory.domain.entity_resolution import ResolutionHints
 from butlers.modules.memory.domain.errors import (
+    EntityMergedAway,
+    EntityMergedWithItself,
+    EntityNameTaken,
     EntityNotFound,
-    MergedAway,
-    MergedWithItself,
-    NameTaken,
     UnknownEntityType,
 )
-from butlers.modules.memory.domain.resolution import Hints
 from butlers.modules.memory.operations import entities
 from memory.stage import ASKED
 
@@ -97,9 +97,9 @@ async def test_the_specified_value_errors_are_faults_that_an_agent_can_read(memo
     with pytest.raises(ValueError, match="into itself") as same:
         await entities.merge(memory, caller, made, made, ASKED)
     kinds = [type(each.value) for each in (unknown, taken, missing, same)]
-    assert kinds == [UnknownEntityType, NameTaken, EntityNotFound, MergedWithItself]
-    bases = [(UnknownEntityType, InvalidInput), (NameTaken, AlreadyExists), (EntityNotFound, NotFound)]
-    for kind, base in [*bases, (MergedWithItself, InvalidInput), (MergedAway, Conflict)]:
+    assert kinds == [UnknownEntityType, EntityNameTaken, EntityNotFound, EntityMergedWithItself]
+    bases = [(UnknownEntityType, InvalidInput), (EntityNameTaken, AlreadyExists), (EntityNotFound, NotFound)]
+    for kind, base in [*bases, (EntityMergedWithItself, InvalidInput), (EntityMergedAway, Conflict)]:
         assert issubclass(kind, base)
         assert issubclass(kind, ValueError)
 
@@ -276,7 +276,7 @@ async def test_row_25_any_text_is_a_name_or_refused_and_what_is_a_name_is_found(
     except InvalidInput:
         return
     made = await entities.create(memory, caller, entity, ASKED)
-    hints = Hints(topic=value, mentioned_with=(alias,))
+    hints = ResolutionHints(topic=value, mentioned_with=(alias,))
     (found,) = await entities.resolve(memory, caller, name, None, hints, fuzzy=True)
     assert (str(found.candidate.id), found.candidate.match) == (made["id"], "exact")
     (known,) = await entities.resolve(memory, caller, alias, None, hints, fuzzy=True)

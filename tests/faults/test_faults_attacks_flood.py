@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from butlers import embedded
-from butlers.host.keys import NewKey, create
+from butlers import embedded_server
+from butlers.host.api_keys import NewKey, create_key
 from database.stage import connected, new_name, write_folder
 
 FLOODERS, QUIET_CALLS = 20, 8
@@ -22,13 +22,13 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 @pytest.mark.slow
 async def test_a_flood_of_one_tenant_is_overloaded_at_worst_and_another_keeps_its_pace(
-    home, cluster: embedded.Cluster, tmp_path, processes
+    home, cluster: embedded_server.Cluster, tmp_path, processes
 ):
     name = new_name()
     butler = processes.butler(write_folder(tmp_path, LIMITS, name=name, probe=False), home, "--port", "0")
     address = butler.ready()
     async with connected(cluster.dsn(f"butler_{name}")) as owner:
-        keys = [(await create(owner, NewKey(tenant=each, actor=each)))[1] for each in ("loud", "quiet")]
+        keys = [(await create_key(owner, NewKey(tenant=each, actor=each)))[1] for each in ("loud", "quiet")]
     over = asyncio.Event()
     answers: Counter[str] = Counter()
     taken: list[float] = []

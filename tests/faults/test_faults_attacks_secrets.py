@@ -6,7 +6,7 @@ import json
 import httpx2
 from fastmcp import Client
 
-from butlers.host.keys import NewKey, create
+from butlers.host.api_keys import NewKey, create_key
 from database.stage import eventually
 from memory.stage import write_butler
 
@@ -33,7 +33,7 @@ async def test_no_key_and_no_password_is_in_anything_a_butler_in_trouble_says_or
     logs = {"BUTLERS_LOG": "debug", "BUTLERS_LOG_FORMAT": "json"}
     process = processes.butler(folder, home, BUTLERS_DATABASE_URL=url, MODEL_KEY=MODEL_KEY, **logs)
     address = await asyncio.to_thread(process.ready)
-    _, key = await create(archive.connection, NewKey(tenant="secrets", actor="robot", roles=("admin",)))
+    _, key = await create_key(archive.connection, NewKey(tenant="secrets", actor="robot", roles=("admin",)))
     secret, said = key.split("_", 2)[2], []
 
     async def call(tool: str, **arguments) -> None:

@@ -88,7 +88,7 @@ async def test_instructions_stored_anywhere_stay_one_line_of_data_in_the_prompt_
     await tools.rule(HOSTILE)
     await tools("memory_store_episode", content=HOSTILE, butler=memory.butler)
     thinker = Thinker()
-    await consolidation.run(minded(memory, thinker), caller)
+    await consolidation.consolidate(minded(memory, thinker), caller)
     (asked,) = thinker.asked
     instructions, material = asked.prompt.split("\n# Material\n")
     assert "<system>" not in material

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from butlers import embedded
+from butlers import embedded_server
 from database.stage import Processes, Served, eventually, kill_postmaster, new_name, write_folder
 
 
 @pytest.fixture(scope="module")
-def served(home: Path, cluster: embedded.Cluster, tmp_path_factory) -> Iterator[Served]:
+def served(home: Path, cluster: embedded_server.Cluster, tmp_path_factory) -> Iterator[Served]:
     """A butler with a single connection, so that one which is not given back is missed."""
     place, name = tmp_path_factory.mktemp("served"), new_name()
     processes = Processes(place)
@@ -85,7 +85,7 @@ async def test_row_07_a_server_that_crashes_is_told_of_and_its_return_needs_no_r
     name = new_name()
     process = processes.butler(write_folder(tmp_path, name=name), own_home, probe=True)
     address = process.ready()
-    cluster = embedded.acquire(own_home)
+    cluster = embedded_server.acquire(own_home)
     served = Served(process, address, cluster.dsn(f"butler_{name}"))
     assert (await served.call("probe_write", text="kept")).structured_content == {"rows": 1}
     in_flight = asyncio.create_task(served.call("probe_write", text="half", seconds=20))
@@ -99,7 +99,7 @@ async def test_row_07_a_server_that_crashes_is_told_of_and_its_return_needs_no_r
     down = await served.call("probe_write", text="down")
     assert down.content[0].text == "unavailable: the database can't be reached. Retry in a few seconds."
 
-    again = embedded.acquire(own_home)
+    again = embedded_server.acquire(own_home)
     assert (await served.call("probe_write", text="again")).structured_content == {"rows": 2}
     assert await served.health() == (200, {"status": "ready", "butler": name})
     assert process.popen.poll() is None

@@ -26,13 +26,13 @@ class House:
     def __init__(self, loop, place, environment, engine, archive) -> None:
         self.run = loop.run_until_complete
         self.archive = archive
-        self._opening = (app.configuration(place), environment)
+        self._opening = (app.load_configuration(place), environment)
         self._engine = engine
         self._stack = contextlib.AsyncExitStack()
         self._clients: dict[str, Client[Any]] = {}
 
     async def open(self) -> None:
-        self._butler = await self._stack.enter_async_context(app.opened(*self._opening))
+        self._butler = await self._stack.enter_async_context(app.open_butler(*self._opening))
         self._memory = replace(self._butler.modules[0].state, embedder=self._engine)
         self.butler = self._memory.butler
 

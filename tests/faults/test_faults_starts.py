@@ -107,7 +107,7 @@ def test_row_08_without_its_database_a_butler_ends_with_one_clear_line(own_home,
 async def pair(environment, tmp_path_factory):
     """One butler, open twice: two pools on one database."""
     config = configured(tmp_path_factory.mktemp("pair"), name=new_name())
-    async with app.opened(config, environment, MODULES) as butler:
+    async with app.open_butler(config, environment, MODULES) as butler:
         other = await db.connect(butler.place.dsn, pool_size=4)
         yield butler, other
         await other.close()

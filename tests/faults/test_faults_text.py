@@ -9,7 +9,7 @@ import pytest
 from fastmcp import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from butlers import embedded
+from butlers import embedded_server
 from database.stage import Processes, new_name, write_folder
 
 MARK = "zabaglione"
@@ -22,7 +22,7 @@ STEERS = set("\x1b\x07\x9b\u202e\u2066\u2028\u2029\r")
 
 
 @pytest.fixture(params=["console", "json"])
-def told(request, home: Path, cluster: embedded.Cluster, tmp_path: Path, processes: Processes):
+def told(request, home: Path, cluster: embedded_server.Cluster, tmp_path: Path, processes: Processes):
     """A butler that logs everything, in either form."""
     name = new_name()
     folder = write_folder(tmp_path, name=name, probe=False)

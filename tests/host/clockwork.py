@@ -86,7 +86,7 @@ class Watched:
 
     async def page(self) -> str:
         """What a scraper reads."""
-        return (await self.metrics.render(self.database, {}, self.scheduler.standings)).decode()
+        return (await self.metrics.render(self.database, {}, self.scheduler.job_statuses)).decode()
 
 
 @asynccontextmanager

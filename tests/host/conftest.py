@@ -20,9 +20,9 @@ import httpx2
 import pytest
 import uvicorn
 
-from butlers import app, embedded
+from butlers import app, embedded_server
 from butlers.environment import Environment
-from butlers.host import http, keys, logs
+from butlers.host import api_keys, http, logs
 from butlers.host.server import Server, http_app
 from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI
 from host.hosted import Hosted, opened
@@ -59,8 +59,8 @@ def running(environment: Environment) -> Running:
 
     @asynccontextmanager
     async def run(place: Path, modules=MODULES, env: Environment = environment) -> AsyncIterator[Server]:
-        config = app.configuration(place, modules)
-        async with app.opened(config, env, modules) as butler, app.serving(butler) as server:
+        config = app.load_configuration(place, modules)
+        async with app.open_butler(config, env, modules) as butler, app.open_server(butler) as server:
             yield server
 
     return run
@@ -126,7 +126,7 @@ def listening(running: Running) -> Callable[..., AbstractAsyncContextManager[Sit
     @asynccontextmanager
     async def run(place: Path, **options) -> AsyncIterator[Site]:
         async with running(place, **options) as server:
-            with http.listening("127.0.0.1", 0) as socket:
+            with http.bind_socket("127.0.0.1", 0) as socket:
                 web = Quiet(uvicorn.Config(http_app(server), lifespan="on", log_config=None, ws="none"))
                 serving = asyncio.create_task(web.serve(sockets=[socket]))
                 while not web.started:  # noqa: ASYNC110 — uvicorn has no event to wait for
@@ -147,14 +147,14 @@ class Keyring:
     owner: asyncpg.Connection
 
     async def make(self, tenant: str = "acme", **options) -> str:
-        return (await keys.create(self.owner, keys.NewKey(tenant=tenant, actor="robot", **options)))[1]
+        return (await api_keys.create_key(self.owner, api_keys.NewKey(tenant=tenant, actor="robot", **options)))[1]
 
     async def end(self, key: str) -> None:
-        await keys.revoke(self.owner, uuid.UUID(key.split("_")[1]))
+        await api_keys.revoke_key(self.owner, uuid.UUID(key.split("_")[1]))
 
 
 @pytest.fixture
-def keyring(cluster: embedded.Cluster, worker: str) -> Callable[[], AbstractAsyncContextManager[Keyring]]:
+def keyring(cluster: embedded_server.Cluster, worker: str) -> Callable[[], AbstractAsyncContextManager[Keyring]]:
     """The keys of the shared butler, once it has been started."""
 
     @asynccontextmanager
@@ -204,7 +204,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @pytest.fixture
-async def wire(cluster: embedded.Cluster) -> AsyncIterator[Wire]:
+async def wire(cluster: embedded_server.Cluster) -> AsyncIterator[Wire]:
     """A TCP way to the embedded server."""
     made = Wire(cluster.sockets / ".s.PGSQL.5432")
     await made.join()
@@ -213,7 +213,7 @@ async def wire(cluster: embedded.Cluster) -> AsyncIterator[Wire]:
 
 
 @pytest.fixture
-def by_wire(home: Path, cluster: embedded.Cluster, worker: str, wire: Wire) -> Environment:
+def by_wire(home: Path, cluster: embedded_server.Cluster, worker: str, wire: Wire) -> Environment:
     """The environment of a butler that reaches the shared database over the wire."""
     database = f"butler_shared_{worker}"
     return Environment(
@@ -290,7 +290,7 @@ def logging_as(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[str, str
     """Sends this process's log where a butler's goes, and puts everything back."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    yield logs.configure
+    yield logs.configure_logging
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.getLogger("butlers").setLevel(logging.NOTSET)

@@ -16,7 +16,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.contract import Answered
+from butlers.contract import SessionResult
 from butlers.environment import Environment
 from butlers.host.server import Server
 from probe import MODULES
@@ -81,7 +81,7 @@ class Hosted:
         config = self.butler.config.butler
         return Caller(tenant=tenant or config.auth.tenant, butler=config.name, actor="ada", **more)
 
-    async def spawn(self, prompt: str = "How are you?", caller: Caller | None = None, **more: Any) -> Answered:
+    async def spawn(self, prompt: str = "How are you?", caller: Caller | None = None, **more: Any) -> SessionResult:
         """One session, to its end."""
         options = {"trigger_source": "person", **more}
         return await self.butler.spawner.spawn(caller or self.caller(), prompt, **options)
@@ -122,8 +122,8 @@ async def opened(
 ) -> AsyncIterator[Hosted]:
     """A butler of this process with its sessions attached."""
     async with (
-        app.opened(app.configuration(place, modules), env, modules) as butler,
-        app.serving(butler, by_the_clock=by_the_clock) as server,
+        app.open_butler(app.load_configuration(place, modules), env, modules) as butler,
+        app.open_server(butler, by_the_clock=by_the_clock) as server,
     ):
         yield Hosted(butler, server)
 

@@ -19,8 +19,8 @@ from butlers.contract import Usage
 from butlers.errors import Fault, SessionFailed, TimedOut, Unavailable
 from butlers.host import runtimes
 from butlers.host.runtimes.openai import MOST_TURNS, OpenAiRuntime
-from butlers.host.runtimes.runtime import McpAccess, Outcome, Task
-from butlers.host.spawner import Sessions
+from butlers.host.runtimes.runtime import McpAccess, RuntimeResult, SessionTask
+from butlers.host.spawner import SessionSpawner
 from models import Reply, calls, completion, talks
 
 SECRET = "sk-hush-hush"
@@ -43,7 +43,7 @@ def runtime(model, **more):
 
 
 def asked(prompt="How are you?", seconds=20.0, **more):
-    return Task(uuid4(), prompt, seconds, **more)
+    return SessionTask(uuid4(), prompt, seconds, **more)
 
 
 async def outcome(script, task=None, **more):
@@ -66,7 +66,7 @@ async def refused(script, fault=SessionFailed, task=None, **more):
 
 async def test_what_the_model_says_is_the_answer():
     said, model = await outcome([talks("Very well.", taken=11, given=7)])
-    assert said == Outcome("Very well.", "chatcmpl-1", Usage(11, 7))
+    assert said == RuntimeResult("Very well.", "chatcmpl-1", Usage(11, 7))
     (request,) = model.asked
     assert request.body == {"model": "stand-in", "messages": [{"role": "user", "content": "How are you?"}]}
     assert "authorization" not in request.headers
@@ -83,7 +83,7 @@ async def test_the_system_prompt_comes_first_as_a_message_of_its_own():
 
 async def test_an_address_may_end_with_a_slash():
     async with models.chat([WELL]) as model:
-        made = runtimes.make(RuntimeConfig(type="openai", base_url=f"{model.url}/v1/", model="m"), None)
+        made = runtimes.make_runtime(RuntimeConfig(type="openai", base_url=f"{model.url}/v1/", model="m"), None)
         assert made.name == "openai"
         assert (await made.run(asked())).text == "Very well."
 
@@ -114,7 +114,7 @@ async def test_an_answer_may_come_in_parts(content, text):
 )
 async def test_a_usage_that_makes_no_sense_counts_as_nothing(usage, counted):
     answer = {"id": 17, "choices": [{"message": {"content": "Well."}}], "usage": usage}
-    assert (await outcome([models.as_json(answer)]))[0] == Outcome("Well.", None, counted)
+    assert (await outcome([models.as_json(answer)]))[0] == RuntimeResult("Well.", None, counted)
 
 
 # Its key
@@ -335,7 +335,7 @@ async def test_tool_calls_are_carried_out_and_their_answers_reach_the_model(site
     first = calls(("probe_whoami", {}), ("probe_write", {"text": "a note"}), taken=10, given=1)
     second = calls(("probe_rows", '{"asked": 3, "returned": 2}'), taken=20, given=2)
     said, model = await outcome([first, second, talks("Done.", taken=30, given=3)], with_tools(site))
-    assert said == Outcome("Done.", "chatcmpl-1", Usage(60, 6))
+    assert said == RuntimeResult("Done.", "chatcmpl-1", Usage(60, 6))
     assert len(model.asked) == 3
     roles = [each["role"] for each in model.asked[-1].messages]
     assert roles == ["user", "assistant", "tool", "tool", "assistant", "tool"]
@@ -452,7 +452,7 @@ async def test_a_session_of_a_model_that_can_not_be_read_is_recorded_as_failed(s
     caller, database = Caller(tenant=f"t-{uuid4().hex}", butler="general", actor="ada"), site.server.database
     async with models.chat([Reply(b"garbage")]) as model:
         with pytest.raises(SessionFailed):
-            await Sessions(runtime(model), database, 20).spawn(caller, "How?", trigger_source="person")
+            await SessionSpawner(runtime(model), database, 20).spawn(caller, "How?", trigger_source="person")
     async with database.transaction(caller) as tx:
         (session,) = await tx.fetch("select status, runtime, error from sessions")
     assert (session["status"], session["runtime"]) == ("failed", "openai")

@@ -13,7 +13,7 @@ from butlers.caller import Caller
 from butlers.contract import Usage
 from butlers.errors import SessionFailed, TimedOut
 from butlers.host.runtimes.claude import ClaudeRuntime
-from butlers.host.runtimes.runtime import McpAccess, Task
+from butlers.host.runtimes.runtime import McpAccess, SessionTask
 from claude import INSTALLING_SECONDS
 from database.stage import wait_until
 from models import refuses, uses, writes
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(INSTALLING_SECONDS)
 
 
 def asked(prompt="How are you?", seconds=60.0, **more):
-    return Task(uuid4(), prompt, seconds, **more)
+    return SessionTask(uuid4(), prompt, seconds, **more)
 
 
 def running(session) -> list[int]:

@@ -167,11 +167,11 @@ async def test_without_keys_it_listens_on_loopback_only(folder, running, host):
 
 
 def test_a_port_that_is_taken_is_said_so():
-    with http.listening("127.0.0.1", 0) as taken:
+    with http.bind_socket("127.0.0.1", 0) as taken:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"can't listen on 127.0.0.1:{port}"):
-            http.listening("127.0.0.1", port).__enter__()
+            http.bind_socket("127.0.0.1", port).__enter__()
 
 
 def test_a_bucket_fills_again_at_its_rate():
@@ -206,7 +206,7 @@ def test_the_limiter_forgets_whom_it_has_not_seen_for_longest():
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_an_answer_in_two_parts_does_not_wait_for_an_acknowledgement(host):
     reached = asyncio.get_running_loop().create_future()
-    with http.listening(host, 0) as listener:
+    with http.bind_socket(host, 0) as listener:
         port = listener.getsockname()[1]
         accept = lambda _, writer: reached.set_result(writer)  # noqa: E731
         async with await asyncio.start_server(accept, sock=listener):

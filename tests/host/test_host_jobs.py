@@ -13,7 +13,7 @@ import pytest
 
 from butlers import app
 from butlers.caller import Caller
-from butlers.host import jobs
+from butlers.host import job_runs
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
 from database.stage import is_alive
@@ -30,7 +30,7 @@ async def opened(environment, worker, tmp_path_factory):
     (place / "butler.toml").write_text(
         f'[butler]\nname = "shared_{worker}"\nport = 0\n[modules.memory]\nenabled = true\n'
     )
-    async with app.opened(app.configuration(place), environment) as butler:
+    async with app.open_butler(app.load_configuration(place), environment) as butler:
         yield butler
 
 
@@ -76,7 +76,7 @@ async def test_a_run_by_hand_hides_no_moment_that_was_missed(database, caller):
 
 
 async def standings(database, *works):
-    return await jobs.standings(database, {work.name: work.job for work in works}, NOON)
+    return await job_runs.job_statuses(database, {work.name: work.job for work in works}, NOON)
 
 
 async def test_how_a_job_stands_is_told_from_its_latest_run_and_its_latest_success(database, caller):
@@ -105,12 +105,12 @@ async def test_how_a_job_stands_is_told_from_its_latest_run_and_its_latest_succe
 )
 def test_a_job_is_overdue_when_it_should_have_run_ten_minutes_ago_and_more(cron, ago, overdue):
     now = NOON + timedelta(minutes=15, seconds=30)
-    standing = jobs.Standing("a job", cron, NOON + HOUR, started_at=now - ago, status="succeeded")
+    standing = job_runs.JobStatus("a job", cron, NOON + HOUR, started_at=now - ago, status="succeeded")
     assert standing.overdue(now, 600) is overdue
 
 
 def test_a_job_that_never_ran_is_not_overdue():
-    assert not jobs.Standing("a job", "* * * * *", NOON).overdue(NOON, 600)
+    assert not job_runs.JobStatus("a job", "* * * * *", NOON).overdue(NOON, 600)
 
 
 async def test_the_latest_runs_are_found_quickly_among_many_and_tell_nothing_but_jobs(database, record, caller):
@@ -124,7 +124,7 @@ async def test_the_latest_runs_are_found_quickly_among_many_and_tell_nothing_but
     )
     try:
         started = time.monotonic()
-        rows = [dict(row) for row in await database.survey("select * from latest_job_runs()")]
+        rows = [dict(row) for row in await database.fetch_across_tenants("select * from latest_job_runs()")]
         assert time.monotonic() - started < 1
         ours = sorted((row for row in rows if row["job"].startswith(prefix)), key=lambda row: row["job"])
         assert [row["job"] for row in ours] == [f"{prefix}{number}" for number in range(8)]
@@ -145,7 +145,7 @@ async def test_the_latest_runs_are_found_quickly_among_many_and_tell_nothing_but
         async with database.transaction(caller) as tx:
             assert await tx.fetchval("select count(*) from job_runs where job like $1 || '%'", prefix) == 0
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="tenant context is not set"):
-            await database.survey("select * from job_runs")
+            await database.fetch_across_tenants("select * from job_runs")
     finally:
         await record.execute("delete from job_runs where job like $1 || '%'", prefix)
 

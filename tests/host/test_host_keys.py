@@ -7,7 +7,7 @@ import pytest
 from fastmcp import Client
 
 from butlers.errors import InvalidInput
-from butlers.host import keys
+from butlers.host import api_keys
 
 KEYS = '[butler.auth]\nmode = "keys"'
 ERAS = ("auto", "legacy")
@@ -102,7 +102,7 @@ async def test_an_elevated_admin_works_wholly_inside_the_tenant_it_names(folder,
 
 def test_a_key_without_the_admin_role_can_not_be_elevated():
     with pytest.raises(InvalidInput, match="elevation is for admins"):
-        keys.NewKey(tenant="acme", actor="robot", elevated=True)
+        api_keys.NewKey(tenant="acme", actor="robot", elevated=True)
 
 
 async def test_elevation_without_the_admin_role_opens_no_other_tenant(folder, listening, keyring):
@@ -116,7 +116,7 @@ async def test_elevation_without_the_admin_role_opens_no_other_tenant(folder, li
 @pytest.mark.parametrize("wrong", [{"roles": ("root",)}, {"tenant": ""}, {"actor": " "}])
 def test_a_key_that_makes_no_sense_is_not_made(wrong):
     with pytest.raises(InvalidInput):
-        keys.NewKey(**{"tenant": "acme", "actor": "robot", **wrong})
+        api_keys.NewKey(**{"tenant": "acme", "actor": "robot", **wrong})
 
 
 async def test_the_table_holds_hashes_only(folder, listening, keyring):

@@ -8,7 +8,7 @@ import pytest
 from fastmcp import Client
 
 from butlers.errors import ConfigurationFault, Unavailable
-from butlers.host import modules
+from butlers.host import module_loader
 from probe import ProbeConfig, ProbeModule
 
 STEPS: list[str] = []
@@ -57,7 +57,7 @@ def configured(*names, **options):
 
 def order(*kinds, config=None):
     available = {each.name: each for each in kinds}
-    return [each.name for each in modules.in_order(available, config or configured(*available))]
+    return [each.name for each in module_loader.modules_in_order(available, config or configured(*available))]
 
 
 def test_each_module_comes_after_those_it_needs():
@@ -81,14 +81,14 @@ def test_modules_that_need_one_another_are_refused():
 
 async def start(*kinds, **options):
     database: Any = None  # these modules ask nothing of it
-    return await modules.start(
+    return await module_loader.start_modules(
         list(kinds), configured(*(each.name for each in kinds), **options), database, "test", None
     )
 
 
 async def test_modules_stop_in_the_opposite_order_whatever_one_of_them_does():
     started = await start(kind("a"), kind("b", stumbles=True), kind("c"))
-    await modules.stop(started)
+    await module_loader.stop_modules(started)
     assert STEPS == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
 
 
@@ -132,7 +132,7 @@ async def test_a_running_butler_starts_and_stops_its_modules(folder, running):
     place = folder(probe=False, memory=False)
     with (place / "butler.toml").open("a") as file:
         file.write("[modules.b]\nenabled = true\n[modules.a]\nenabled = true\n")
-    async with running(place, modules=(kind("b", "a"), kind("a"))):
+    async with running(place, module_loader=(kind("b", "a"), kind("a"))):
         assert STEPS == ["start a", "start b"]
     assert STEPS == ["start a", "start b", "stop b", "stop a"]
 
@@ -180,5 +180,7 @@ async def test_without_memory_the_butler_runs_and_its_tables_are_not_made(folder
         file.write(table)
     async with running(place) as server, Client(server.mcp) as client:
         assert not (await client.call_tool("probe_write", {"text": "a"})).is_error
-        tables = await server.database.lookup("select to_regclass('facts') as facts, to_regclass('job_runs') as runs")
+        tables = await server.database.fetch_row(
+            "select to_regclass('facts') as facts, to_regclass('job_runs') as runs"
+        )
     assert (tables["facts"], tables["runs"]) == (None, "job_runs")

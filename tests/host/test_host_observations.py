@@ -6,8 +6,8 @@ from fastmcp import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.host.observations import LONGEST_ANSWER, LONGEST_ASKED, observed, without
-from butlers.modules.memory.domain.briefing import fact_line, rule_line
+from butlers.host.session_summary import LONGEST_ANSWER, LONGEST_ASKED, summarize_session, without
+from butlers.modules.memory.domain.context_block import fact_line, rule_line
 from host.hosted import PATIENT, THINKS, think
 
 TEA = "drinks green tea with milk"
@@ -26,18 +26,18 @@ BLOCK = "\n".join(
 
 
 def test_what_was_asked_done_and_came_out_is_a_line_each():
-    assert observed("Order\ntea", {"b": 1, "a": 3}, "", answer=" Done.\n") == (
+    assert summarize_session("Order\ntea", {"b": 1, "a": 3}, "", answer=" Done.\n") == (
         "Asked: Order tea\nDone: called a 3 times, b.\nCame out: Done."
     )
-    assert observed("Order", {}, "", error="out of tea") == (
+    assert summarize_session("Order", {}, "", error="out of tea") == (
         "Asked: Order\nDone: answered without calling tools.\nFailed: out of tea"
     )
-    assert observed("Order", {}, "", answer=" \n") == "Asked: Order\nDone: answered without calling tools."
+    assert summarize_session("Order", {}, "", answer=" \n") == "Asked: Order\nDone: answered without calling tools."
 
 
 @given(st.text(max_size=5000), st.text(max_size=5000), st.text(max_size=2000))
 def test_whatever_is_said_there_are_three_lines_of_bounded_length(prompt, answer, injected):
-    lines = observed(prompt * 3, {}, injected, answer=answer * 3).split("\n")
+    lines = summarize_session(prompt * 3, {}, injected, answer=answer * 3).split("\n")
     assert len(lines) <= 3
     assert len(lines[0]) <= LONGEST_ASKED + len("Asked:  …")
     assert len(lines[-1]) <= LONGEST_ANSWER + len("Came out:  …")

@@ -41,7 +41,7 @@ def heard(place):
 @pytest.fixture
 async def record(folder, environment):
     """What the shared butler's database knows of runs and sessions, as the administrator sees and ages them."""
-    async with app.ready(app.configuration(folder(probe=False)), environment) as place:
+    async with app.migrated_database(app.load_configuration(folder(probe=False)), environment) as place:
         connection = await asyncpg.connect(place.admin_dsn)
         yield connection
         await connection.close()
@@ -151,7 +151,7 @@ async def test_the_tokens_of_a_prompt_are_kept_where_the_runtime_tells_them(fold
 
 async def test_a_prompt_without_its_runtime_fails_visibly_and_is_tried_again(folder, running, record, name):
     place = folder(COMMAND + entry(name, cron=YEARLY), memory=False, probe=False)
-    butler = app.configuration(place).butler.name
+    butler = app.load_configuration(place).butler.name
     await let_be_due(record, butler, name)
     async with running(place) as server:
         _, run = await ended(record, name, 2)
@@ -179,7 +179,7 @@ async def test_a_session_whose_process_is_gone_is_lost_and_does_not_run_for_ever
     await record.execute(
         "insert into sessions (tenant_id, butler, trigger_source, prompt, runtime, started_at)"
         " values ('default', $1, $2, 'Say good morning', 'command', now() - interval '1 day')",
-        app.configuration(place).butler.name,
+        app.load_configuration(place).butler.name,
         f"schedule:{name}",
     )
     async with running(place):
@@ -199,7 +199,7 @@ async def test_a_prompt_may_not_have_the_name_of_a_job(folder, running):
 
 async def test_a_prompt_whose_name_no_database_can_keep_is_refused(folder):
     with pytest.raises(ConfigurationFault, match=r"butler\.schedule\[0\]\.name"):
-        app.configuration(folder(entry("good\x00morning"), probe=False))
+        app.load_configuration(folder(entry("good\x00morning"), probe=False))
 
 
 @asynccontextmanager

@@ -18,8 +18,8 @@ from butlers.errors import SessionFailed, TimedOut, Unavailable
 from butlers.host import runtimes
 from butlers.host.runtimes.claude import ClaudeRuntime
 from butlers.host.runtimes.command import CommandRuntime
-from butlers.host.runtimes.runtime import McpAccess, Outcome, Task
-from butlers.host.spawner import Sessions
+from butlers.host.runtimes.runtime import McpAccess, RuntimeResult, SessionTask
+from butlers.host.spawner import SessionSpawner
 from database.stage import Processes, is_alive, wait_until
 
 MEBIBYTE = 1 << 20
@@ -58,7 +58,7 @@ def claude(program):
 
 
 def asked(prompt="How are you?", seconds=30.0, **more):
-    return Task(uuid4(), prompt, seconds, **more)
+    return SessionTask(uuid4(), prompt, seconds, **more)
 
 
 async def within(seconds, work):
@@ -94,7 +94,7 @@ async def until_there(path: Path, seconds=20.0):
 
 async def test_what_a_program_writes_is_the_answer(command):
     outcome = await command("echo 'Very well, thank you.'; echo 'a note' >&2").run(asked())
-    assert outcome == Outcome("Very well, thank you.\n", None, None)
+    assert outcome == RuntimeResult("Very well, thank you.\n", None, None)
 
 
 async def test_a_program_is_told_the_system_prompt_a_blank_line_and_the_prompt(command):
@@ -114,7 +114,7 @@ async def test_a_relative_path_is_looked_up_in_the_butlers_folder(program, tmp_p
     program("echo from the folder")
     config = RuntimeConfig(type="command", command=["./think", "--fast"])
     monkeypatch.chdir(tmp_path.parent)
-    made = [runtimes.make(config, folder) for folder in (tmp_path, Path(tmp_path.name))]
+    made = [runtimes.make_runtime(config, folder) for folder in (tmp_path, Path(tmp_path.name))]
     monkeypatch.chdir("/")
     for runtime in made:
         runtime.check()
@@ -124,7 +124,7 @@ async def test_a_relative_path_is_looked_up_in_the_butlers_folder(program, tmp_p
 
 async def test_a_relative_path_of_the_claude_cli_is_looked_up_in_the_butlers_folder_too(program, tmp_path):
     program("""cat > /dev/null; echo '{"result": "hello"}'""")
-    runtime = runtimes.make(RuntimeConfig(command=["./think"]), tmp_path)
+    runtime = runtimes.make_runtime(RuntimeConfig(command=["./think"]), tmp_path)
     assert runtime.name == "claude"
     assert (await runtime.run(asked())).text == "hello"
 
@@ -397,7 +397,7 @@ async def test_the_result_of_the_claude_cli_is_the_answer(claude):
         "service_tier": "standard",
     }
     text = answering(type="result", is_error=False, result="Very well.", session_id="s-1", usage=usage)
-    assert await claude(text).run(asked()) == Outcome("Very well.", "s-1", Usage(23, 13))
+    assert await claude(text).run(asked()) == RuntimeResult("Very well.", "s-1", Usage(23, 13))
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ async def test_the_result_of_the_claude_cli_is_the_answer(claude):
 )
 async def test_a_usage_that_makes_no_sense_counts_as_nothing(claude, usage, counted):
     outcome = await claude(answering(result="Well.", session_id=17, usage=usage)).run(asked())
-    assert outcome == Outcome("Well.", None, counted)
+    assert outcome == RuntimeResult("Well.", None, counted)
 
 
 async def test_the_claude_cli_is_told_nothing_in_arguments_that_others_could_read(program):
@@ -479,7 +479,7 @@ async def recorded(database, caller):
 
 async def test_a_session_that_succeeds_is_recorded_with_what_it_took(database, caller, claude):
     usage = {"input_tokens": 5, "output_tokens": 13}
-    spawner = Sessions(claude(answering(result="Well.", session_id="s-1", usage=usage)), database, 30)
+    spawner = SessionSpawner(claude(answering(result="Well.", session_id="s-1", usage=usage)), database, 30)
     spawner.check()
     answered = await spawner.spawn(caller, "How are you?", trigger_source="person")
     row = await recorded(database, caller)
@@ -494,7 +494,9 @@ async def test_a_session_that_succeeds_is_recorded_with_what_it_took(database, c
 
 
 async def test_a_runtime_that_does_not_count_tokens_is_recorded_without(database, caller, command):
-    answered = await Sessions(command("echo well"), database, 30).spawn(caller, "How?", trigger_source="schedule:x")
+    answered = await SessionSpawner(command("echo well"), database, 30).spawn(
+        caller, "How?", trigger_source="schedule:x"
+    )
     row = await recorded(database, caller)
     assert answered.usage is None
     assert (row["status"], row["runtime"], row["trigger_source"]) == ("succeeded", "command", "schedule:x")
@@ -502,7 +504,7 @@ async def test_a_runtime_that_does_not_count_tokens_is_recorded_without(database
 
 
 async def test_the_prompt_of_an_internal_session_is_not_kept(database, caller, command):
-    spawner = Sessions(command("cat"), database, 30)
+    spawner = SessionSpawner(command("cat"), database, 30)
     answered = await spawner.spawn(caller, "a private memory", trigger_source="job", internal=True)
     row = await recorded(database, caller)
     assert answered.text == "a private memory"
@@ -521,7 +523,7 @@ async def test_a_session_that_comes_to_nothing_is_recorded_with_the_reason(
     database, caller, command, text, fault, status, reason
 ):
     with pytest.raises(fault) as failed:
-        await Sessions(command(text), database, 0.5).spawn(caller, "How?", trigger_source="person")
+        await SessionSpawner(command(text), database, 0.5).spawn(caller, "How?", trigger_source="person")
     row = await recorded(database, caller)
     assert row["status"] == status
     assert row["finished_at"] is not None
@@ -531,7 +533,7 @@ async def test_a_session_that_comes_to_nothing_is_recorded_with_the_reason(
 
 async def test_a_session_that_can_not_be_started_is_recorded_as_failed(database, caller):
     with pytest.raises(Unavailable, match="no-such-program"):
-        await Sessions(ClaudeRuntime(["no-such-program"]), database, 30).spawn(
+        await SessionSpawner(ClaudeRuntime(["no-such-program"]), database, 30).spawn(
             caller, "How?", trigger_source="person"
         )
     row = await recorded(database, caller)
@@ -539,7 +541,7 @@ async def test_a_session_that_can_not_be_started_is_recorded_as_failed(database,
 
 
 async def test_a_cancelled_session_is_recorded_as_such(database, caller, command, tmp_path):
-    spawner = Sessions(command("touch started; exec sleep 600"), database, 600)
+    spawner = SessionSpawner(command("touch started; exec sleep 600"), database, 600)
     running = asyncio.ensure_future(spawner.spawn(caller, "How?", trigger_source="person"))
     await until_there(tmp_path / "started")
     assert (await recorded(database, caller))["status"] == "running"
@@ -570,7 +572,7 @@ class Broken:
 @pytest.mark.parametrize("error", [KeyError("a private word"), ExceptionGroup("all", [OSError("a private word")])])
 async def test_a_runtime_that_breaks_as_nobody_foresaw_is_a_session_that_failed(database, caller, error):
     with pytest.raises(SessionFailed, match=type(error).__name__) as failed:
-        await Sessions(Broken(error), database, 30).spawn(caller, "How?", trigger_source="person")
+        await SessionSpawner(Broken(error), database, 30).spawn(caller, "How?", trigger_source="person")
     row = await recorded(database, caller)
     assert (row["status"], row["error"]) == ("failed", type(error).__name__)
     assert "private" not in str(failed.value)
@@ -579,7 +581,7 @@ async def test_a_runtime_that_breaks_as_nobody_foresaw_is_a_session_that_failed(
 async def test_a_complaint_the_database_cant_keep_does_not_hide_the_failure(database, caller, command):
     """Text columns take no NUL, and a program may write anything to stderr."""
     with pytest.raises(SessionFailed, match="exit code 5"):
-        await Sessions(command(r"printf 'bad\000byte' >&2; exit 5"), database, 30).spawn(
+        await SessionSpawner(command(r"printf 'bad\000byte' >&2; exit 5"), database, 30).spawn(
             caller, "How?", trigger_source="person"
         )
     assert (await recorded(database, caller))["status"] == "failed"
@@ -588,6 +590,6 @@ async def test_a_complaint_the_database_cant_keep_does_not_hide_the_failure(data
 @pytest.mark.parametrize("session_id", ["a\0b", "half a pair: \ud83d"])
 async def test_an_id_the_database_cant_keep_does_not_take_the_answer_away(database, caller, claude, session_id):
     runtime = claude(answering(result="Well.", session_id=session_id))
-    answered = await Sessions(runtime, database, 30).spawn(caller, "How?", trigger_source="person")
+    answered = await SessionSpawner(runtime, database, 30).spawn(caller, "How?", trigger_source="person")
     assert answered.text == "Well."
     assert (await recorded(database, caller))["status"] == "succeeded"

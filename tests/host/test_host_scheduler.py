@@ -38,7 +38,7 @@ async def opened(environment, worker, tmp_path_factory):
     (place / "butler.toml").write_text(
         f'[butler]\nname = "shared_{worker}"\nport = 0\n[modules.memory]\nenabled = true\n'
     )
-    async with app.opened(app.configuration(place), environment) as butler:
+    async with app.open_butler(app.load_configuration(place), environment) as butler:
         yield butler
 
 
@@ -66,12 +66,12 @@ def caller():
     ],
 )
 def test_a_moment_is_due_from_the_second_it_names(expression, now, moment):
-    assert cron.due(expression, now) == moment
+    assert cron.last_due(expression, now) == moment
 
 
 def test_a_cron_expression_means_the_clock_of_the_place():
     there = timezone(timedelta(hours=5, minutes=30))
-    assert cron.due("0 8 * * *", NOON.astimezone(there)) == datetime(2026, 5, 4, 8, tzinfo=there)
+    assert cron.last_due("0 8 * * *", NOON.astimezone(there)) == datetime(2026, 5, 4, 8, tzinfo=there)
 
 
 def field(first, last, *words):
@@ -91,29 +91,29 @@ OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(
 @given(EXPRESSIONS, st.datetimes(datetime(2000, 1, 1), datetime(2080, 1, 1), timezones=OFFSETS))  # noqa: DTZ001
 def test_what_is_due_is_over_and_what_is_upcoming_is_not(expression, now):
     try:
-        cron.valid(expression)
+        cron.validate_cron(expression)
     except ValueError:
         return
-    before, after = cron.due(expression, now), cron.upcoming(expression, now)
+    before, after = cron.last_due(expression, now), cron.next_due(expression, now)
     assert before <= now < after
-    assert cron.due(expression, after) == after
-    assert cron.upcoming(expression, before) == after
+    assert cron.last_due(expression, after) == after
+    assert cron.next_due(expression, before) == after
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.text(max_size=30) | st.text("0123456789*/-,#LW MONFEB", max_size=30))
 def test_what_is_no_cron_expression_is_refused_and_nothing_else_breaks(text):
     try:
-        cron.valid(text)
+        cron.validate_cron(text)
     except ValueError:
         return
-    assert cron.due(text, NOON) <= NOON < cron.upcoming(text, NOON)
+    assert cron.last_due(text, NOON) <= NOON < cron.next_due(text, NOON)
 
 
 @pytest.mark.parametrize("text", ["", "* * * *", "* * * * * * *", "60 * * * *", "0 0 30 2 *", "0 0 * * 8", "@daily"])
 def test_a_refusal_says_how_a_cron_expression_is_written(text):
     with pytest.raises(ValueError, match="fields are allowed: minute, hour, day of month, month, day of week"):
-        cron.valid(text)
+        cron.validate_cron(text)
 
 
 async def test_a_job_runs_when_its_moment_has_come_and_not_before(database, caller):
@@ -270,11 +270,11 @@ async def test_a_job_that_had_to_be_cancelled_is_marked_and_leaves_no_lock(datab
     await had(database, caller, work, NOON)
     async with watching(database, caller, work, clock=Clock(NOON + SECOND), stop=0.1):
         await work.begun()
-        async with database.exclusive(f"butlers job {work.name}") as free:
+        async with database.try_lock(f"butlers job {work.name}") as free:
             assert not free
     _, row = await recorded(database, caller, work)
     assert (row["status"], row["error"]) == ("lost", "the butler was stopped")
-    async with database.exclusive(f"butlers job {work.name}") as free:
+    async with database.try_lock(f"butlers job {work.name}") as free:
         assert free
 
 
@@ -316,7 +316,7 @@ async def test_a_job_of_each_butler_is_run_by_each(database, caller):
 async def test_a_long_run_does_not_delay_the_moment_after_it(database, caller):
     work = Work(seconds=0.7)
     started = time.monotonic()
-    async with watching(database, caller, work, clock=cron.local_time):
+    async with watching(database, caller, work, clock=cron.local_now):
         await ran(database, caller, work, 2)
     assert time.monotonic() - started < 8
 
@@ -384,9 +384,9 @@ MIDNIGHTS = {"forward": datetime(2026, 3, 29, tzinfo=UTC), "back": datetime(2026
 async def nightly(database, caller, work, midnight):
     """The hours around a change of the clocks: a butler that looks at its job every twenty minutes."""
     start = midnight - HOUR
-    await had(database, caller, work, cron.due(work.job.cron, start.astimezone(cron.HERE)))
+    await had(database, caller, work, cron.last_due(work.job.cron, start.astimezone(cron.LOCAL_TIMEZONE)))
     for step in range(1, 13):
-        clock = Clock((start + 20 * step * MINUTE).astimezone(cron.HERE))
+        clock = Clock((start + 20 * step * MINUTE).astimezone(cron.LOCAL_TIMEZONE))
         async with watching(database, caller, work, clock=clock):
             await clock.seen(0.5)
     return [row["scheduled_for"] for row in await recorded(database, caller, work)][1:]
@@ -413,8 +413,8 @@ async def test_a_change_of_the_clocks_gives_no_job_a_run_too_many(database, call
 @pytest.mark.parametrize("change", MIDNIGHTS)
 def test_eight_o_clock_is_eight_o_clock_before_and_after_a_change(change):
     midnight = MIDNIGHTS[change]
-    before, after = ((midnight + hours * HOUR).astimezone(cron.HERE) for hours in (-4, 4))
-    told = [cron.due("0 8 * * *", before), cron.upcoming("0 8 * * *", before), cron.due("0 8 * * *", after)]
+    before, after = ((midnight + hours * HOUR).astimezone(cron.LOCAL_TIMEZONE) for hours in (-4, 4))
+    told = [cron.last_due("0 8 * * *", before), cron.next_due("0 8 * * *", before), cron.last_due("0 8 * * *", after)]
     assert [f"{moment.astimezone():%d. %H:%M}" for moment in told] == [
         f"{midnight.day - 1}. 08:00",
         f"{midnight.day}. 08:00",
@@ -425,7 +425,7 @@ def test_eight_o_clock_is_eight_o_clock_before_and_after_a_change(change):
 async def test_a_record_that_can_not_be_read_for_a_while_ends_no_watch(database, caller, opened):
     work, clock = Work(), Clock(NOON + SECOND)
     await had(database, caller, work, NOON)
-    async with opened.place.as_owner() as owner:
+    async with opened.place.owner_connection() as owner:
         grant = f'grant select on job_runs to "{opened.place.app}"'
         await owner.execute(grant.replace("grant", "revoke").replace(" to ", " from "))
         try:

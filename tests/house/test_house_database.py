@@ -31,8 +31,8 @@ def statements(path: Path) -> dict[str, str]:
 
 async def test_every_statement_prepares(folder: Path, environment: Environment) -> None:
     assert QUERIES
-    config = app.configuration(folder)
-    async with app.ready(config, environment) as place:
+    config = app.load_configuration(folder)
+    async with app.migrated_database(config, environment) as place:
         connection = await asyncpg.connect(place.dsn)
         try:
             failed = [
@@ -56,7 +56,7 @@ async def _refusal(connection, sql: str) -> str | None:
 
 
 def test_every_branch_has_one_head_and_it_is_the_one_that_is_named(folder: Path) -> None:
-    branches = app.branches(app.configuration(folder))
+    branches = app.migration_branches(app.load_configuration(folder))
     script = migrate._script(branches)
     assert sorted(script.get_heads()) == sorted(branch.head for branch in branches)
     assert len({branch.label for branch in branches}) == len(branches) == 2
@@ -75,8 +75,12 @@ def forbidden(schema: object) -> list[str]:
 
 
 async def test_no_tool_answers_with_a_vector(folder: Path, environment: Environment) -> None:
-    config = app.configuration(folder)
-    async with app.opened(config, environment) as butler, app.serving(butler) as server, Client(server.mcp) as client:
+    config = app.load_configuration(folder)
+    async with (
+        app.open_butler(config, environment) as butler,
+        app.open_server(butler) as server,
+        Client(server.mcp) as client,
+    ):
         tools = await client.list_tools()
     assert {tool.name: found for tool in tools if (found := forbidden(tool.output_schema))} == {}
     assert {tool.name for tool in tools if "tenant_id" in tool.input_schema["properties"]} <= ENTITY_TOOLS

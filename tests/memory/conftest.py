@@ -34,7 +34,7 @@ def place(worker: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 async def butler(place: Path, environment: Environment) -> AsyncIterator[Butler]:
     """A butler with its database open, the further tools included."""
-    async with app.opened(app.configuration(place), environment) as opened:
+    async with app.open_butler(app.load_configuration(place), environment) as opened:
         yield opened
 
 

@@ -42,7 +42,7 @@ def session(memory: Memory, caller: Caller) -> Session:
 
 async def learned(memory: Memory, caller: Caller, *, trust: float = 0.7, **lists: Any) -> list[dict[str, Any]]:
     """What comes of everything that waits when the model says this."""
-    answer = await consolidation.run(
+    answer = await consolidation.consolidate(
         minded(memory, Thinker(said(**lists)), trust=trust), replace(caller, session_id=None)
     )
     assert answer["errors"] == []

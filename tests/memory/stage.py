@@ -15,10 +15,10 @@ from fastmcp import Client
 from butlers.app import Butler
 from butlers.config import AuthConfig
 from butlers.host import http
-from butlers.host.auth import provider
+from butlers.host.auth import make_auth_provider
 from butlers.host.metrics import Metrics
-from butlers.host.server import Offer, Server, build, http_app
-from butlers.modules.memory.operations.once import Request
+from butlers.host.server import BoundTool, Server, build_server, http_app
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS
 
@@ -40,9 +40,9 @@ def write_butler(at: Path, name: str, extra: str = "") -> Path:
 def served(butler: Butler, memory: Memory, tenant: str, **auth: Any) -> Server:
     """A server whose local callers belong to that tenant."""
     config = butler.config.butler.model_copy(update={"auth": AuthConfig(tenant=tenant, **auth)})
-    offers = [Offer(tool, memory) for tool in TOOLS]
-    guard = provider(config.auth, butler.database) if auth else None
-    return build(config, butler.database, offers, {}, Metrics(), guard=guard)
+    offers = [BoundTool(tool, memory) for tool in TOOLS]
+    guard = make_auth_provider(config.auth, butler.database) if auth else None
+    return build_server(config, butler.database, offers, {}, Metrics(), guard=guard)
 
 
 class Quiet(uvicorn.Server):
@@ -56,7 +56,7 @@ class Quiet(uvicorn.Server):
 @contextlib.asynccontextmanager
 async def listening(server: Server) -> AsyncIterator[str]:
     """The address of that server behind a real HTTP port."""
-    with http.listening("127.0.0.1", 0) as socket:
+    with http.bind_socket("127.0.0.1", 0) as socket:
         web = Quiet(uvicorn.Config(http_app(server), lifespan="on", log_config=None, ws="none"))
         serving = asyncio.create_task(web.serve(sockets=[socket]))
         while not web.started:  # noqa: ASYNC110 — uvicorn has no event to wait for

@@ -51,7 +51,7 @@ async def pondered(memory, caller, says, **config):
     """A worker whose model thinks for as long as the block lasts, and then the worker's end."""
     pondering = Pondering(says)
     model = Thinker(pondering)
-    running = asyncio.create_task(consolidation.run(minded(memory, model, **config), caller))
+    running = asyncio.create_task(consolidation.consolidate(minded(memory, model, **config), caller))
     await asyncio.wait({asyncio.create_task(pondering.began.wait()), running}, return_when=asyncio.FIRST_COMPLETED)
     try:
         yield running
@@ -73,7 +73,7 @@ async def test_a_group_is_read_oldest_first_in_batches(memory, caller, archive):
     ids = await happened(memory, caller, *(f"Number {number}" for number in range(5)))
     await archive.age("episode", ids[4], 2)
     model = Thinker()
-    done = await consolidation.run(minded(memory, model, batch_size=2), caller)
+    done = await consolidation.consolidate(minded(memory, model, batch_size=2), caller)
     assert [asked.episodes for asked in model.asked] == [[ids[4], ids[0]], ids[1:3], ids[3:4]]
     assert (done["batches"], done["episodes"]) == (3, 5)
 
@@ -100,8 +100,8 @@ async def test_two_workers_share_the_work_and_no_episode_is_read_twice(memory, s
 
     async def work(at, model):
         model.says = watched
-        while (await consolidation.counted(at, caller))["groups"]:
-            await consolidation.run(minded(at, model, batch_size=2), caller)
+        while (await consolidation.dry_run(at, caller))["groups"]:
+            await consolidation.consolidate(minded(at, model, batch_size=2), caller)
 
     await asyncio.gather(*(work(at, model) for at, model in zip((memory, second), models, strict=True)))
     for name, ids in groups.items():
@@ -116,8 +116,8 @@ async def test_fifty_runs_at_once_double_nothing(memory, caller, archive):
     ids = await happened(memory, caller, *(f"Number {number}" for number in range(12)))
     model = Thinker(Watched())
     mind = minded(memory, model, batch_size=4)
-    answers = await asyncio.gather(*(consolidation.run(mind, caller) for _ in range(50)))
-    answers.append(await consolidation.run(mind, caller))
+    answers = await asyncio.gather(*(consolidation.consolidate(mind, caller) for _ in range(50)))
+    answers.append(await consolidation.consolidate(mind, caller))
     assert Counter(model.read) == dict.fromkeys(ids, 1)
     assert sum(answer["facts_created"] for answer in answers) == await archive.count("facts", caller.tenant) == 12
     assert [answer["errors"] for answer in answers if answer["errors"]] == []
@@ -129,7 +129,7 @@ async def test_a_group_somebody_works_on_is_left_alone_and_another_is_not(memory
     async with pondered(memory, caller, a_fact_each, batch_size=1) as running:
         await happened(memory, caller, "Three", butler="two")
         model = Thinker(a_fact_each)
-        done = await consolidation.run(minded(second, model), caller)
+        done = await consolidation.consolidate(minded(second, model), caller)
         assert (done["batches"], len(model.asked)) == (1, 1)
         assert "The butler is called two." in model.asked[0].prompt
         assert await leases(archive, caller.tenant) == 1
@@ -140,12 +140,12 @@ async def test_a_group_somebody_works_on_is_left_alone_and_another_is_not(memory
 async def test_what_failed_is_not_overtaken_by_what_came_later(memory, caller, archive):
     first, second = await happened(memory, caller, "User lives in Porto", "User has a cat")
     model = Thinker("no")
-    await consolidation.run(minded(memory, model, batch_size=1), caller)
+    await consolidation.consolidate(minded(memory, model, batch_size=1), caller)
     (third,) = await happened(memory, caller, "User has moved to Lisbon")
     model.says = a_fact_each
-    await consolidation.run(minded(memory, model), caller)
+    await consolidation.consolidate(minded(memory, model), caller)
     await time_passes(archive, caller.tenant)
-    await consolidation.run(minded(memory, model), caller)
+    await consolidation.consolidate(minded(memory, model), caller)
     assert model.read == [first, first, second, third]
 
 
@@ -165,7 +165,7 @@ async def test_two_groups_that_confirm_the_same_facts_at_once_both_succeed(memor
             minded(each, Thinker(lambda prompt: said(confirmations=facts if "called one" in prompt else facts[::-1])))
             for each in (memory, second)
         ]
-        answers = await asyncio.gather(*(consolidation.run(mind, caller) for mind in minds))
+        answers = await asyncio.gather(*(consolidation.consolidate(mind, caller) for mind in minds))
     finally:
         await at.execute(f"drop trigger {slowly} on facts; drop function {slowly}()")
     assert sum(answer["confirmed"] for answer in answers) == 4
@@ -176,7 +176,7 @@ async def test_two_groups_that_confirm_the_same_facts_at_once_both_succeed(memor
 
 async def test_the_record_of_a_run_is_its_tenants_alone(memory, caller, archive):
     await happened(memory, caller, "One")
-    await consolidation.run(minded(memory, Thinker()), caller)
+    await consolidation.consolidate(minded(memory, Thinker()), caller)
     question = "select count(*) from consolidation_runs"
     for who, count in ((caller, 1), (replace(caller, tenant=f"t-{uuid4().hex}"), 0)):
         async with memory.transaction(who) as tx:
@@ -197,7 +197,7 @@ async def test_row_13_a_worker_that_comes_back_late_has_no_effect(memory, second
     stale = said(new_facts=[found("of the stale worker")], new_rules=["A stale rule"])
     async with pondered(memory, caller, stale) as running:
         await expire(archive, caller.tenant)
-        done = await consolidation.run(minded(second, Thinker(a_fact_each)), caller)
+        done = await consolidation.consolidate(minded(second, Thinker(a_fact_each)), caller)
         assert done["episodes"] == 2
         before = await effects_on(archive, caller.tenant)
     late = await running
@@ -212,7 +212,7 @@ async def test_row_13_a_worker_that_comes_back_late_has_no_effect(memory, second
 async def test_row_13_a_late_worker_does_not_disturb_the_one_that_took_over(memory, second, caller, archive):
     await happened(memory, caller, "One")
     late = Pondering("no JSON at all")
-    stale = asyncio.create_task(consolidation.run(minded(memory, Thinker(late)), caller))
+    stale = asyncio.create_task(consolidation.consolidate(minded(memory, Thinker(late)), caller))
     await asyncio.wait_for(late.began.wait(), 10)
     await expire(archive, caller.tenant)
     async with pondered(second, caller, a_fact_each) as running:
@@ -229,7 +229,7 @@ async def test_tokens_of_a_worker_that_came_late_were_spent_all_the_same(memory,
     await happened(memory, caller, "One")
     async with pondered(memory, caller, NOTHING) as running:
         await expire(archive, caller.tenant)
-        await consolidation.run(minded(second, Thinker()), caller)
+        await consolidation.consolidate(minded(second, Thinker()), caller)
     await running
     assert (await tools("memory_stats"))["consolidation"]["tokens_last_day"] == 240
 
@@ -237,7 +237,7 @@ async def test_tokens_of_a_worker_that_came_late_were_spent_all_the_same(memory,
 async def test_a_worker_that_lost_its_lease_stops_thinking(memory, caller, archive):
     await happened(memory, caller, "One")
     model = Thinker(Pondering(NOTHING))
-    running = asyncio.create_task(consolidation.run(minded(memory, model, lease_seconds=1.0), caller))
+    running = asyncio.create_task(consolidation.consolidate(minded(memory, model, lease_seconds=1.0), caller))
     await eventually(lambda: leases(archive, caller.tenant), "the lease")
     await model.says.began.wait()
     await archive.rows(
@@ -254,7 +254,7 @@ async def test_a_lease_lasts_as_long_as_its_worker_thinks(memory, second, caller
     async with pondered(memory, caller, a_fact_each, lease_seconds=3.0, batch_size=1) as running:
         for _ in range(12):
             await asyncio.sleep(0.3)
-            assert (await consolidation.run(minded(second, rival), caller))["batches"] == 0
+            assert (await consolidation.consolidate(minded(second, rival), caller))["batches"] == 0
     assert (rival.asked, (await running)["facts_created"]) == ([], 2)
     assert [run["status"] for run in await runs(archive, caller.tenant)] == ["succeeded"] * 2
 
@@ -305,13 +305,13 @@ async def test_when_all_of_a_batch_was_deleted_the_group_goes_on(memory, caller,
     assert (await running)["facts_created"] == 0
     assert [run["status"] for run in await runs(archive, caller.tenant)] != ["running"], "it has ended"
     await happened(memory, caller, "Two")
-    assert (await consolidation.run(minded(memory, Thinker(a_fact_each)), caller))["facts_created"] == 1
+    assert (await consolidation.consolidate(minded(memory, Thinker(a_fact_each)), caller))["facts_created"] == 1
 
 
 async def test_a_run_that_is_cancelled_gives_its_lease_back(memory, caller, archive):
     await happened(memory, caller, "One", "Two")
     model = Thinker(Pondering(NOTHING))
-    running = asyncio.create_task(consolidation.run(minded(memory, model), caller))
+    running = asyncio.create_task(consolidation.consolidate(minded(memory, model), caller))
     await asyncio.wait_for(model.says.began.wait(), 10)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -320,13 +320,13 @@ async def test_a_run_that_is_cancelled_gives_its_lease_back(memory, caller, arch
     assert [(row["status"], row["attempts"]) for row in await states(archive, caller.tenant)] == [("pending", 0)] * 2
     (run,) = await runs(archive, caller.tenant)
     assert (run["status"], run["error"]) == ("released", "it was cancelled")
-    assert (await consolidation.run(minded(memory, Thinker(a_fact_each)), caller))["episodes"] == 2
+    assert (await consolidation.consolidate(minded(memory, Thinker(a_fact_each)), caller))["episodes"] == 2
 
 
 async def test_a_run_cancelled_at_any_moment_holds_no_lease(memory, caller, archive):
     await happened(memory, caller, "One")
     for number in range(120):
-        running = asyncio.create_task(consolidation.run(minded(memory, Thinker(Pondering(NOTHING))), caller))
+        running = asyncio.create_task(consolidation.consolidate(minded(memory, Thinker(Pondering(NOTHING))), caller))
         await asyncio.sleep(random.uniform(0, 0.015))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -337,12 +337,12 @@ async def test_a_run_cancelled_at_any_moment_holds_no_lease(memory, caller, arch
 async def test_a_run_cancelled_at_any_moment_has_learned_all_or_nothing(memory, caller, archive):
     for number in range(12):
         await happened(memory, caller, f"Number {number}")
-        running = asyncio.create_task(consolidation.run(minded(memory, Thinker(a_fact_each)), caller))
+        running = asyncio.create_task(consolidation.consolidate(minded(memory, Thinker(a_fact_each)), caller))
         await asyncio.sleep(0.004 * number)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await expire(archive, caller.tenant)
-    await consolidation.run(minded(memory, Thinker(a_fact_each)), caller)
+    await consolidation.consolidate(minded(memory, Thinker(a_fact_each)), caller)
     assert await statuses(archive, caller.tenant) == ["consolidated"] * 12
     assert await archive.count("facts", caller.tenant) == 12
     assert memory.database.usage().idle == memory.database.usage().size
@@ -352,7 +352,10 @@ async def test_a_long_run_goes_on_after_the_call_that_began_it(memory, caller, a
     await happened(memory, caller, "One")
     model = Thinker(Pondering(a_fact_each))
     mind = minded(memory, model)
-    assert await consolidation.begun(mind, caller, seconds=0.05) == {"dry_run": False, "status": "running"}
+    assert await consolidation.consolidate_in_background(mind, caller, seconds=0.05) == {
+        "dry_run": False,
+        "status": "running",
+    }
     assert len(mind.background) == 1
     model.says.may_end.set()
     await asyncio.gather(*mind.background)
@@ -365,7 +368,7 @@ async def test_a_butler_that_ends_gives_back_what_it_had_taken(butler, memory, c
     await happened(memory, caller, "One")
     module, model = MemoryModule(), Thinker(Pondering(NOTHING))
     await module.on_startup(memory.config, butler.database, memory.butler, model)
-    assert (await consolidation.begun(module.state, caller, seconds=0.05))["status"] == "running"
+    assert (await consolidation.consolidate_in_background(module.state, caller, seconds=0.05))["status"] == "running"
     await asyncio.wait_for(model.says.began.wait(), 10)
     assert await leases(archive, caller.tenant) == 1
     await module.on_shutdown()
@@ -413,7 +416,7 @@ async def test_no_connection_is_held_while_the_model_thinks(butler, memory, call
     try:
         await happened(memory, caller, "One", "Two", "Three")
         alone = minded(replace(memory, database=narrow), Thinker(think), batch_size=2)
-        done = await consolidation.run(alone, caller)
+        done = await consolidation.consolidate(alone, caller)
     finally:
         await narrow.close()
     assert (done["facts_created"], done["errors"]) == (3, [])
@@ -424,21 +427,21 @@ async def test_the_daily_limit_stops_a_run_and_says_so(memory, caller, archive):
     await happened(memory, caller, *(f"Number {number}" for number in range(4)))
     model = Thinker()
     capped = minded(memory, model, batch_size=1, daily_token_limit=200)
-    done = await consolidation.run(capped, caller)
+    done = await consolidation.consolidate(capped, caller)
     assert (done["batches"], done["episodes"], done["failed_batches"]) == (2, 2, 0)
     assert done["errors"] == ["the daily token limit is reached; the rest waits"]
     assert await statuses(archive, caller.tenant) == ["consolidated"] * 2 + ["pending"] * 2
-    assert (await consolidation.run(capped, caller))["batches"] == 0
+    assert (await consolidation.consolidate(capped, caller))["batches"] == 0
     other = replace(caller, tenant=f"t-{uuid4().hex}")
     await happened(memory, other, "Of another tenant")
-    assert (await consolidation.run(capped, other))["episodes"] == 1
+    assert (await consolidation.consolidate(capped, other))["episodes"] == 1
     await archive.rows(
         "update consolidation_runs set started_at = now() - interval '25 hours' where tenant_id = $1 returning 1",
         caller.tenant,
     )
-    assert (await consolidation.run(capped, caller))["episodes"] == 2
+    assert (await consolidation.consolidate(capped, caller))["episodes"] == 2
     await happened(memory, caller, "More")
-    assert (await consolidation.run(minded(memory, model, daily_token_limit=0), caller))["episodes"] == 1
+    assert (await consolidation.consolidate(minded(memory, model, daily_token_limit=0), caller))["episodes"] == 1
 
 
 async def test_a_dry_run_changes_no_row_and_takes_no_lease(memory, caller, archive, tools, butler):
@@ -448,14 +451,14 @@ async def test_a_dry_run_changes_no_row_and_takes_no_lease(memory, caller, archi
     await happened(memory, caller, "Three", butler="two")
     before = await all_of(archive, caller.tenant)
     model, wanted = Thinker(), {"dry_run": True, "status": "finished", "groups": 2, "waiting": 3}
-    assert await consolidation.run(replace(memory, spawner=None), caller) == wanted
+    assert await consolidation.consolidate(replace(memory, spawner=None), caller) == wanted
     assert await tools("memory_run_consolidation", dry_run=True) == wanted
     async with Client(served(butler, replace(memory, spawner=None), caller.tenant).mcp) as client:
         assert await Tools(client, caller.tenant)("memory_run_consolidation") == wanted
     shown = await consolidation.preview(minded(memory, model), caller)
     assert await all_of(archive, caller.tenant) == before
     assert model.asked == []
-    await consolidation.run(minded(memory, model), caller)
+    await consolidation.consolidate(minded(memory, model), caller)
     assert [(each["butler"], each["waiting"], each["episodes"]) for each in shown] == [("one", 2, 2), ("two", 1, 1)]
     assert [each["prompt"] for each in shown] == [asked.prompt for asked in model.asked], "it is what is sent"
     assert [each["tokens"] for each in shown] == [memory.embedder.count_tokens(each["prompt"]) for each in shown]
@@ -473,7 +476,7 @@ async def test_row_36_content_can_not_leave_its_tag_in_the_prompt(memory, caller
     await tools.rule(ESCAPED)
     await happened(memory, caller, ESCAPED, "Plain words")
     model = Thinker()
-    await consolidation.run(minded(memory, model), caller)
+    await consolidation.consolidate(minded(memory, model), caller)
     prompt = model.asked[0].prompt
     material = prompt.split("\n# Material\n", 1)[1]
     assert len(re.findall(r"^<episode_content>[^<>\n]*</episode_content>$", material, re.MULTILINE)) == 2
@@ -518,7 +521,7 @@ async def test_what_is_known_is_shown_nearest_first_and_within_bounds(memory, ca
     gone = await tools.fact("User bought a red bicycle", predicate="gone")
     await tools("memory_forget", memory_type="fact", memory_id=gone)
     model = Thinker()
-    await consolidation.run(minded(memory, model, max_prompt_tokens=100_000), caller)
+    await consolidation.consolidate(minded(memory, model, max_prompt_tokens=100_000), caller)
     prompt = model.asked[0].prompt
     assert (hidden in prompt, gone in prompt, episodes_in(prompt)) == (False, False, [episode])
     for table, most in (("facts", 100), ("rules", 50)):
@@ -532,7 +535,7 @@ async def test_what_does_not_fit_into_one_prompt_waits_for_the_next(memory, call
     long = "a fairly long story about the harbour and its many boats " * 40
     ids = await happened(memory, caller, *(f"{number} {long}" for number in range(9)), long * 9)
     model = Thinker(a_fact_each)
-    done = await consolidation.run(minded(memory, model, max_prompt_tokens=4000), caller)
+    done = await consolidation.consolidate(minded(memory, model, max_prompt_tokens=4000), caller)
     assert len(model.asked) > 2
     assert [each for asked in model.asked for each in asked.episodes] == ids
     assert all(memory.embedder.count_tokens(asked.prompt) <= 4000 for asked in model.asked)
@@ -554,7 +557,7 @@ async def test_one_tenants_words_are_never_in_anothers_prompt(tmp_path, environm
                     await tools.fact(f"tea {mark}", subject="user", predicate=f"drinks {butler}", scope=butler)
                     await tools.rule(f"Offer tea {mark}", scope=butler)
                     await happened(memory, who, f"We had tea {mark}", butler=butler)
-        done = await consolidation.run(minded(memory, model), alone.somebody(), everywhere=True)
+        done = await consolidation.consolidate(minded(memory, model), alone.somebody(), everywhere=True)
         assert (done["groups"], done["facts_created"], len(model.asked)) == (6, 6, 6)
         for asked in model.asked:
             group = (asked.caller.tenant, CALLED.findall(asked.prompt)[0])
@@ -570,9 +573,9 @@ async def test_a_session_of_the_system_leaves_no_episode_and_its_prompt_is_not_k
     memory, caller, archive, tmp_path
 ):
     folder, program = write_thinking_butler(tmp_path, memory.butler)
-    spawner = app.spawner(app.configuration(folder), memory.database)
+    spawner = app.make_spawner(app.load_configuration(folder), memory.database)
     (episode,) = await happened(memory, caller, "A secret of the user")
-    done = await consolidation.run(minded(memory, spawner), caller)
+    done = await consolidation.consolidate(minded(memory, spawner), caller)
     assert (done["facts_created"], program.episodes, done["tokens"]["estimated"]) == (1, [episode], True)
     assert await archive.count("episodes", caller.tenant) == 1
     (session,) = await archive.rows("select * from sessions where tenant_id = $1", caller.tenant)

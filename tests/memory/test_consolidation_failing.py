@@ -84,7 +84,7 @@ UNUSABLE = {
 async def test_row_16_an_answer_that_can_not_be_used_leaves_the_episodes_for_a_retry(memory, caller, archive, kind):
     answer, reason = UNUSABLE[kind]
     ids = await happened(memory, caller, "One", "Two")
-    done = await consolidation.run(minded(memory, Thinker(answer)), caller)
+    done = await consolidation.consolidate(minded(memory, Thinker(answer)), caller)
     rows = await states(archive, caller.tenant)
     assert [(row["id"], row["status"], row["attempts"]) for row in rows] == [(each, "failed", 1) for each in ids]
     assert all(reason in row["error"] and len(row["error"]) <= 500 for row in rows)
@@ -100,7 +100,9 @@ async def test_row_16_an_answer_that_can_not_be_used_leaves_the_episodes_for_a_r
 async def test_hostile_words_in_an_answer_are_stored_as_words(memory, caller, archive):
     await happened(memory, caller, "One")
     nasty = "a\x00b \ud800 </episode_content> '; drop table facts; -- {{x}} \x1b[31m"
-    done = await consolidation.run(minded(memory, Thinker(said(new_facts=[found(nasty)], new_rules=[nasty]))), caller)
+    done = await consolidation.consolidate(
+        minded(memory, Thinker(said(new_facts=[found(nasty)], new_rules=[nasty]))), caller
+    )
     assert (done["facts_created"], done["rules_created"], done["errors"]) == (1, 1, [])
     assert await contents(archive, caller.tenant) == [nasty.replace("\x00", "").replace("\ud800", "?")]
 
@@ -120,7 +122,7 @@ async def test_a_session_that_comes_to_nothing_counts_as_an_attempt(everybody, k
     await happened(memory, caller, "One")
     await happened(memory, other, "Of the next group")
     model = Thinker(in_turn(error, NOTHING))
-    done = await consolidation.run(minded(memory, model), caller, everywhere=True)
+    done = await consolidation.consolidate(minded(memory, model), caller, everywhere=True)
     (row,) = await states(archive, caller.tenant)
     assert (row["status"], row["attempts"], row["lease_token"]) == ("failed", 1, None)
     assert row["error"].startswith(reason)
@@ -133,7 +135,7 @@ async def test_row_14_attempts_are_further_and_further_apart(memory, caller, arc
     await happened(memory, caller, "One")
     failing = minded(memory, Thinker("no"), max_attempts=20)
     for attempt in range(9):
-        await consolidation.run(failing, caller)
+        await consolidation.consolidate(failing, caller)
         (row,) = await archive.rows(
             "select consolidation_attempts as attempts, next_consolidation_retry_at - now() as wait from episodes"
             " where tenant_id = $1",
@@ -143,7 +145,7 @@ async def test_row_14_attempts_are_further_and_further_apart(memory, caller, arc
         assert row["attempts"] == attempt + 1
         assert 0.8 * expected - timedelta(seconds=5) < row["wait"] <= 1.2 * expected
         model = Thinker()
-        done = await consolidation.run(minded(memory, model), caller)
+        done = await consolidation.consolidate(minded(memory, model), caller)
         assert (done["groups"], model.asked) == (0, []), "not before its time"
         await time_passes(archive, caller.tenant)
 
@@ -151,7 +153,7 @@ async def test_row_14_attempts_are_further_and_further_apart(memory, caller, arc
 async def test_an_answer_of_nothing_but_braces_does_not_stop_everything_else(memory, caller, archive):
     await happened(memory, caller, "One")
     began = time.monotonic()
-    await consolidation.run(minded(memory, Thinker("{" * 150_000)), caller)
+    await consolidation.consolidate(minded(memory, Thinker("{" * 150_000)), caller)
     assert await statuses(archive, caller.tenant) == ["failed"]
     assert time.monotonic() - began < 2, "a megabyte of them would take minutes"
 
@@ -160,7 +162,7 @@ async def test_a_batch_that_failed_comes_back_half_as_large(memory, caller, arch
     ids = await happened(memory, caller, *(f"Number {number}" for number in range(8)))
     model = Thinker("no")
     for _ in range(6):
-        await consolidation.run(minded(memory, model, batch_size=8, max_attempts=5), caller)
+        await consolidation.consolidate(minded(memory, model, batch_size=8, max_attempts=5), caller)
         await time_passes(archive, caller.tenant)
     assert [len(asked.episodes) for asked in model.asked] == [8, 4, 2, 1, 1, 1]
     assert [asked.episodes[0] for asked in model.asked] == [ids[0]] * 5 + [ids[1]], "oldest first, every time"
@@ -170,7 +172,7 @@ async def test_one_episode_no_model_can_take_drags_no_other_along(memory, caller
     ids = await happened(memory, caller, *(f"Number {number}" for number in range(8)))
     mind = minded(memory, Thinker(lambda prompt: "no" if ids[3] in prompt else a_fact_each(prompt)), batch_size=8)
     for _ in range(8):
-        await consolidation.run(mind, caller)
+        await consolidation.consolidate(mind, caller)
         await time_passes(archive, caller.tenant)
     assert await statuses(archive, caller.tenant) == ["consolidated"] * 3 + ["dead_letter"] + ["consolidated"] * 4
     assert await archive.count("facts", caller.tenant) == 7
@@ -180,7 +182,7 @@ async def given_up(memory, caller, archive, *said_there):
     """Episodes after their last attempt."""
     ids = await happened(memory, caller, *said_there)
     for _ in range(2 * len(ids)):
-        await consolidation.run(minded(memory, Thinker("no"), max_attempts=2, batch_size=1), caller)
+        await consolidation.consolidate(minded(memory, Thinker("no"), max_attempts=2, batch_size=1), caller)
         await time_passes(archive, caller.tenant)
     assert await statuses(archive, caller.tenant) == ["dead_letter"] * len(ids)
     return ids
@@ -197,7 +199,7 @@ async def test_row_14_what_always_fails_is_set_aside_and_seen(everybody, environ
     ]
     assert kinds == [("episode_created", None), ("episode_consolidation_failed", 1), ("episode_dead_lettered", 2)]
     model = Thinker()
-    await consolidation.run(minded(memory, model), caller, everywhere=True)
+    await consolidation.consolidate(minded(memory, model), caller, everywhere=True)
     assert model.asked == [], "it is not tried again by itself"
     gauges = await everybody.butler.modules[0].gauges()
     assert (gauges["episodes_dead_letter"], gauges["episodes_pending"], gauges["episodes_failed"]) == (1, 0, 0)
@@ -207,16 +209,18 @@ async def test_row_14_what_always_fails_is_set_aside_and_seen(everybody, environ
         (letter,) = (await tools("memory_dead_letters"))["dead_letters"]
     assert (letter["id"], letter["content"], letter["last_consolidation_error"]) == (episode, "One", NO_JSON)
     (check,) = [
-        each for each in await doctor.examine(everybody.butler.config.folder, environment) if each.name == "backlog"
+        each
+        for each in await doctor.run_checks(everybody.butler.config.folder, environment)
+        if each.name == "backlog"
     ]
     assert (check.state, "1 were given up" in check.found) == ("warn", True)
-    assert "butlers memory dead-letters" in check.mend
+    assert "butlers memory dead-letters" in check.fix
 
 
 async def test_what_waits_is_counted_for_whoever_watches(everybody):
     memory, caller = everybody.memory, everybody.somebody()
     await happened(memory, caller, "One")
-    await consolidation.run(minded(memory, Thinker("no")), caller)
+    await consolidation.consolidate(minded(memory, Thinker("no")), caller)
     first, second = await happened(memory, caller, "Two", "Three")
     await everybody.archive.age("episode", first, 0.5)
     gauges = await everybody.butler.modules[0].gauges()
@@ -238,7 +242,7 @@ async def test_what_was_set_aside_is_retried_by_hand_and_learned(memory, caller,
     assert await tools("memory_dead_letters", **again) == {"requeued": 1, "ids": [second]}
     requeued = [event for event in await archive.events(caller.tenant) if event["event_type"] == "episode_requeued"]
     assert {event["entity_id"] for event in requeued} == {first, second}
-    done = await consolidation.run(minded(memory, Thinker(a_fact_each)), caller)
+    done = await consolidation.consolidate(minded(memory, Thinker(a_fact_each)), caller)
     assert (done["episodes"], done["facts_created"]) == (2, 2), "the one that had expired meanwhile is read, too"
     assert await statuses(archive, caller.tenant) == ["consolidated", "consolidated", "dead_letter"]
 
@@ -272,7 +276,7 @@ async def test_row_17_one_of_five_things_learned_fails_and_the_others_stand(memo
         confirmations=[kept],
     )
     async with poison(archive, "facts", "new.content = 'poison'"):
-        done = await consolidation.run(minded(memory, Thinker(answer)), caller)
+        done = await consolidation.consolidate(minded(memory, Thinker(answer)), caller)
     assert await contents(archive, caller.tenant) == ["Lisbon", "blue", "tea"]
     assert (done["facts_created"], done["facts_updated"], done["rules_created"], done["confirmed"]) == (1, 1, 1, 1)
     (run,) = await runs(archive, caller.tenant)
@@ -289,7 +293,7 @@ async def test_an_action_that_is_refused_is_logged_as_well(memory, caller, caplo
     await happened(memory, caller, "One")
     caplog.set_level(logging.INFO, logger="butlers.memory")
     answer = said(confirmations=[str(uuid4())], new_facts=[found("a secret color")])
-    assert (await consolidation.run(minded(memory, Thinker(answer)), caller))["errors"]
+    assert (await consolidation.consolidate(minded(memory, Thinker(answer)), caller))["errors"]
     told = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
     assert told
     assert not any("secret" in line for line in told)
@@ -300,7 +304,7 @@ async def test_what_was_taken_back_is_not_counted(memory, caller, archive):
     answer = said(new_facts=[found("poison", "first"), found()])
     made_of_it = "exists (select from facts where id = new.source_id and content = 'poison')"
     async with poison(archive, "memory_links", made_of_it):
-        done = await consolidation.run(minded(memory, Thinker(answer)), caller)
+        done = await consolidation.consolidate(minded(memory, Thinker(answer)), caller)
     assert await contents(archive, caller.tenant) == ["blue"]
     assert len(done["errors"]) == len(done["learned"]) == 1
     (run,) = await runs(archive, caller.tenant)
@@ -317,7 +321,7 @@ async def test_row_19_one_group_fails_and_the_others_complete(everybody, caplog)
     bad = f"two of {ada.tenant}"
     caplog.set_level(logging.INFO, logger="butlers.memory")
     model = Thinker(lambda prompt: RuntimeError("a secret") if bad in prompt else a_fact_each(prompt))
-    done = await consolidation.run(minded(memory, model), ada, everywhere=True)
+    done = await consolidation.consolidate(minded(memory, model), ada, everywhere=True)
     assert (done["groups"], done["batches"], done["failed_batches"], done["facts_created"]) == (4, 4, 1, 3)
     assert done["errors"] == ["RuntimeError"]
     assert await statuses(archive, ada.tenant) == ["consolidated", "failed"]
@@ -331,7 +335,7 @@ async def test_a_group_whose_answer_has_no_json_is_logged_as_well(memory, caller
     """Scenario: Consolidation group failure isolation"""
     await happened(memory, caller, "A secret of the user")
     caplog.set_level(logging.INFO, logger="butlers.memory")
-    assert (await consolidation.run(minded(memory, Thinker("no")), caller))["errors"] == [NO_JSON]
+    assert (await consolidation.consolidate(minded(memory, Thinker("no")), caller))["errors"] == [NO_JSON]
     told = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
     assert told
     assert not any("secret" in line for line in told)
@@ -351,7 +355,7 @@ async def test_row_19_a_group_whose_rows_somebody_holds_keeps_no_other_waiting(e
                 await another.execute("select from episodes where id = $1 for update", held)
             return a_fact_each(prompt)
 
-        done = await consolidation.run(minded(memory, Thinker(think)), ada, everywhere=True)
+        done = await consolidation.consolidate(minded(memory, Thinker(think)), ada, everywhere=True)
         await at.rollback()
     assert await statuses(archive, bob.tenant) == ["consolidated"]
     assert (done["facts_created"], len(done["errors"])) == (1, 1)
@@ -363,7 +367,7 @@ async def test_without_a_runtime_nothing_counts_and_nothing_is_taken(memory, cal
     before = await all_of(archive, caller.tenant)
     model = Thinker(missing=MISSING)
     with pytest.raises(Unavailable, match="the program thinker is not installed"):
-        await consolidation.run(minded(memory, model), caller)
+        await consolidation.consolidate(minded(memory, model), caller)
     async with Client(served(butler, minded(memory, model), caller.tenant).mcp) as client:
         answer = await Tools(client, caller.tenant)("memory_run_consolidation")
     assert answer == {
@@ -382,7 +386,7 @@ async def test_a_runtime_that_can_not_be_reached_gives_the_episodes_back(everybo
         await happened(memory, who, "One")
     model = Thinker(Unavailable("nothing answers at the address"))
     with pytest.raises(Unavailable, match="nothing answers at the address"):
-        await consolidation.run(minded(memory, model), ada, everywhere=True)
+        await consolidation.consolidate(minded(memory, model), ada, everywhere=True)
     assert len(model.asked) == 1, "the others would find the same"
     for who in (ada, bob):
         (row,) = await states(archive, who.tenant)
@@ -396,13 +400,13 @@ async def test_a_runtime_that_can_not_be_reached_gives_the_episodes_back(everybo
     (run,) = await runs(archive, model.asked[0].caller.tenant)
     assert (run["status"], run["error"]) == ("released", "nothing answers at the address")
     model.says = a_fact_each
-    assert (await consolidation.run(minded(memory, model), ada, everywhere=True))["episodes"] == 2
+    assert (await consolidation.consolidate(minded(memory, model), ada, everywhere=True))["episodes"] == 2
 
 
 async def test_a_scheduled_run_without_a_runtime_fails_where_it_is_seen(environment, engine, alone, tmp_path):
     runtime = '[butler.runtime]\ntype = "command"\ncommand = ["./not-there"]\n'
     folder = write_butler(tmp_path, alone.memory.butler, runtime)
-    async with app.opened(app.configuration(folder), environment) as butler:
+    async with app.open_butler(app.load_configuration(folder), environment) as butler:
         caller = butler.caller(actor="scheduler")
         await happened(alone.memory, caller, "One")
         (job,) = [job for job in butler.modules[0].jobs() if job.name == "consolidate"]
@@ -433,7 +437,7 @@ async def test_a_lost_connection_while_it_is_written_takes_everything_back(every
 
     async with connected(everybody.butler.place.admin_dsn) as another, another.transaction():
         await another.execute("lock table memory_links in share row exclusive mode")
-        running = asyncio.create_task(consolidation.run(mind, caller))
+        running = asyncio.create_task(consolidation.consolidate(mind, caller))
         await eventually(cut, "the fact to be there and its link to wait")
         with pytest.raises(Unavailable):
             await running
@@ -442,5 +446,5 @@ async def test_a_lost_connection_while_it_is_written_takes_everything_back(every
     assert await archive.count("facts", caller.tenant) == 0
     (run,) = await runs(archive, caller.tenant)
     assert (run["status"], run["facts_created"], run["rules_created"]) == ("released", 0, 0)
-    assert (await consolidation.run(mind, caller))["facts_created"] == 1
+    assert (await consolidation.consolidate(mind, caller))["facts_created"] == 1
     assert await contents(archive, caller.tenant) == ["blue"]

@@ -64,7 +64,7 @@ async def taken_over(memory, caller, archive):
     mind = minded(memory, Thinker(a_fact_each), lease_seconds=1.0)
 
     async def all_done():
-        await consolidation.run(mind, caller)
+        await consolidation.consolidate(mind, caller)
         return set(await statuses(archive, caller.tenant)) == {"consolidated"}
 
     await eventually(all_done, "the lease to run out")
@@ -193,7 +193,7 @@ async def test_a_butler_told_to_stop_while_it_consolidates_leaves_no_lease_and_n
 @asynccontextmanager
 async def serving(folder, environment):
     """A butler of this process with its jobs on their schedule."""
-    async with app.opened(app.configuration(folder), environment) as butler, app.serving(butler):
+    async with app.open_butler(app.load_configuration(folder), environment) as butler, app.open_server(butler):
         yield butler
 
 

@@ -33,7 +33,7 @@ ORDINARY = {"subject": "user", "predicate": "color"}
 
 async def learn(memory, caller, answer, **options):
     """What a run answers in which the model says this."""
-    return await consolidation.run(minded(memory, Thinker(answer), **options), caller)
+    return await consolidation.consolidate(minded(memory, Thinker(answer), **options), caller)
 
 
 async def test_episodes_become_facts_tied_to_the_episodes_that_say_them(memory, caller, archive):
@@ -50,7 +50,7 @@ async def test_episodes_become_facts_tied_to_the_episodes_that_say_them(memory, 
             ]
         )
     )
-    done = await consolidation.run(minded(memory, model), caller)
+    done = await consolidation.consolidate(minded(memory, model), caller)
     (asked,) = model.asked
     assert (asked.trigger_source, asked.internal, asked.caller.tenant) == (
         "schedule:consolidation",
@@ -178,7 +178,7 @@ async def test_the_record_of_a_batch_has_its_counts_and_what_it_took(memory, cal
         new_rules=["Ask first"],
         confirmations=[kept, "first"],
     )
-    done = await consolidation.run(minded(memory, Thinker(answer, Usage(1234, 56))), caller)
+    done = await consolidation.consolidate(minded(memory, Thinker(answer, Usage(1234, 56))), caller)
     (run,) = await runs(archive, caller.tenant)
     counts = {"episodes": 3, "facts_created": 2, "facts_updated": 1, "rules_created": 1, "confirmed": 1}
     assert {name: run[name] for name in counts} == {name: done[name] for name in counts} == counts
@@ -202,7 +202,7 @@ async def test_the_record_of_a_batch_has_its_counts_and_what_it_took(memory, cal
 async def test_tokens_are_counted_here_where_the_runtime_does_not_tell(memory, caller, archive):
     await happened(memory, caller, "One")
     model = Thinker(said(new_facts=[found()]), usage=None)
-    done = await consolidation.run(minded(memory, model), caller)
+    done = await consolidation.consolidate(minded(memory, model), caller)
     (run,) = await runs(archive, caller.tenant)
     count = memory.embedder.count_tokens
     expected = (count(model.asked[0].prompt), count(model.says), True)
@@ -470,10 +470,10 @@ async def test_what_is_consolidated_is_not_read_again(memory, caller, archive):
     await happened(memory, caller, "One", "Two")
     await learn(memory, caller, a_fact_each)
     model = Thinker(a_fact_each)
-    done = await consolidation.run(minded(memory, model), caller)
+    done = await consolidation.consolidate(minded(memory, model), caller)
     assert (model.asked, done["groups"], done["batches"]) == ([], 0, 0)
     (third,) = await happened(memory, caller, "Three")
-    await consolidation.run(minded(memory, model), caller)
+    await consolidation.consolidate(minded(memory, model), caller)
     assert model.read == [third]
 
 
@@ -482,7 +482,7 @@ async def test_an_expired_or_forgotten_episode_is_not_read(memory, caller, archi
     await archive.age("episode", expired, 8)
     await tools("memory_forget", memory_type="episode", memory_id=forgotten)
     model = Thinker(a_fact_each)
-    done = await consolidation.run(minded(memory, model), caller)
+    done = await consolidation.consolidate(minded(memory, model), caller)
     assert (model.read, done["episodes"]) == ([alive], 1)
     assert await statuses(archive, caller.tenant) == ["pending", "pending", "consolidated"]
 

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from butlers.errors import NotFound, SessionFailed
-from butlers.host import jobs, sessions
+from butlers.host import job_runs, session_records
 from butlers.modules.memory.domain.model import MemoryType, NewFact
 from butlers.modules.memory.operations import consolidation, erasure, writing
 from memory.poison import session
@@ -57,7 +57,7 @@ async def spoken(memory, caller, tools: Tools, word: str) -> None:
     await liar.tells(f"They spoke of {word}")
     failing = SessionFailed(f"the program ended: {word}")
     for _ in range(memory.config.consolidation.max_attempts):
-        await consolidation.run(minded(memory, Thinker(failing), max_attempts=1), caller)
+        await consolidation.consolidate(minded(memory, Thinker(failing), max_attempts=1), caller)
     entity = await tools.entity(f"Ada {word}", aliases=[f"The {word}"], metadata={"eats": word})
     await tools("entity_update", entity_id=entity, metadata={"cooks": word}, idempotency_key=f"key {entity}")
     for content in (f"likes {word}", f"hates {word}"):
@@ -72,11 +72,11 @@ async def spoken(memory, caller, tools: Tools, word: str) -> None:
 
 async def _in_records(memory, caller, word: str) -> None:
     """In the record of a session and of a job."""
-    new = sessions.NewSession(uuid4(), "cli", f"buy {word}", "command", internal=False)
-    await sessions.begin(memory.database, caller, new, uuid4(), waiting=False)
-    await sessions.finish(memory.database, caller, new, "succeeded", answer=f"bought {word}")
-    begun = await jobs.begin(memory.database, caller, f"job {uuid4()}", None, datetime.now(UTC))
-    await jobs.finish(memory.database, caller, begun.id, "failed", {"said": word}, f"no {word}")
+    new = session_records.NewSession(uuid4(), "cli", f"buy {word}", "command", internal=False)
+    await session_records.begin_session(memory.database, caller, new, uuid4(), waiting=False)
+    await session_records.finish_session(memory.database, caller, new, "succeeded", answer=f"bought {word}")
+    begun = await job_runs.claim_run(memory.database, caller, f"job {uuid4()}", None, datetime.now(UTC))
+    await job_runs.finish_run(memory.database, caller, begun.id, "failed", {"said": word}, f"no {word}")
 
 
 async def test_of_an_erased_tenant_no_table_has_a_word_or_a_vector(memory, caller, tools, archive, word):
@@ -94,7 +94,7 @@ async def test_of_an_erased_tenant_no_table_has_a_word_or_a_vector(memory, calle
         "sessions",
     }
     assert len(await places(archive, *kept)) == 3
-    done = await erasure.tenant(memory, caller)
+    done = await erasure.erase_tenant(memory, caller)
     assert await places(archive, word, *kept) == {}
     assert set(done["left"].values()) == {0}
     assert done["erased"]["facts"] == 3
@@ -104,7 +104,7 @@ async def test_of_an_erased_tenant_no_table_has_a_word_or_a_vector(memory, calle
 async def test_every_table_of_a_tenant_is_counted_and_emptied(memory, caller, tools, archive, word):
     """What stays has no content: the trail, and the names of models."""
     await spoken(memory, caller, tools, word)
-    done = await erasure.tenant(memory, caller)
+    done = await erasure.erase_tenant(memory, caller)
     tenants = [table for table in await tables(archive) if table not in {"alembic_version", "api_keys"}]
     left = {table for table in tenants if await archive.count(table, caller.tenant)}
     assert left == {"memory_events", "embedding_versions"}
@@ -114,7 +114,7 @@ async def test_every_table_of_a_tenant_is_counted_and_emptied(memory, caller, to
 async def test_the_trail_of_an_erased_tenant_has_ids_and_says_when_and_by_whom(memory, caller, tools, archive, word):
     await spoken(memory, caller, tools, word)
     ids = {each["entity_id"] for each in await archive.events(caller.tenant)}
-    await erasure.tenant(memory, caller)
+    await erasure.erase_tenant(memory, caller)
     events = await archive.events(caller.tenant)
     assert {each["entity_id"] for each in events} > ids
     assert (events[-1]["event_type"], events[-1]["actor"]) == ("tenant_erased", "somebody")
@@ -127,15 +127,15 @@ async def test_another_tenant_with_the_same_words_keeps_every_row(
     await spoken(memory, caller, tools, word)
     await spoken(memory, replace(caller, tenant=stranger.tenant), stranger, word)
     before = await archive.everything(stranger.tenant)
-    await erasure.tenant(memory, caller)
+    await erasure.erase_tenant(memory, caller)
     assert await archive.everything(stranger.tenant) == before
     assert (await stranger("memory_search", query=word, types=["rule"]))[0]["content"] == f"Offer {word}"
 
 
 async def test_an_erased_tenant_can_begin_anew_and_be_erased_again(memory, caller, tools, archive, word):
     await spoken(memory, caller, tools, word)
-    await erasure.tenant(memory, caller)
-    assert (await erasure.tenant(memory, caller))["erased"] == {}
+    await erasure.erase_tenant(memory, caller)
+    assert (await erasure.erase_tenant(memory, caller))["erased"] == {}
     fact = await tools.fact("blue")
     assert await tools.ids("memory_search", query="color") == [fact]
     assert await tools.fact("blue") == fact
@@ -145,11 +145,11 @@ async def test_erasing_a_tenant_twice_at_once_while_it_is_written_to_ends_well(m
     for number in range(5):
         await tools.fact(f"old {number}", predicate=f"p{number}")
     await asyncio.gather(
-        erasure.tenant(memory, caller),
-        erasure.tenant(memory, caller),
+        erasure.erase_tenant(memory, caller),
+        erasure.erase_tenant(memory, caller),
         *(tools.fact(f"new {number}", predicate=f"p{number}") for number in range(5)),
     )
-    await erasure.tenant(memory, caller)
+    await erasure.erase_tenant(memory, caller)
     assert await archive.count("facts", caller.tenant) == 0
 
 
@@ -157,7 +157,7 @@ async def test_erasing_a_tenant_twice_at_once_while_it_is_written_to_ends_well(m
 async def test_of_an_erased_memory_no_table_has_a_word_or_a_vector(memory, caller, tools, archive, word, kind):
     memory_id = await _stored(memory, caller, tools, kind, f"a secret of {word}")
     (vector,) = await vectors(archive, caller.tenant)
-    done = await erasure.memory(memory, caller, MemoryType(kind), UUID(memory_id))
+    done = await erasure.erase_memory(memory, caller, MemoryType(kind), UUID(memory_id))
     assert await places(archive, word, vector) == {}
     assert (done["erased"], done["still_said"]) == ({f"{kind}s": 1}, [])
     *_, last = await archive.events(caller.tenant)
@@ -175,13 +175,13 @@ async def _stored(memory, caller, tools, kind: str, content: str) -> str:
 async def test_what_an_erased_rule_did_and_why_is_gone_too(memory, caller, tools, archive, word):
     rule = await tools.rule(f"Offer {word}")
     await tools("memory_mark_harmful", rule_id=rule, reason=f"no {word}", idempotency_key="harm")
-    await erasure.memory(memory, caller, MemoryType.RULE, UUID(rule))
+    await erasure.erase_memory(memory, caller, MemoryType.RULE, UUID(rule))
     assert await places(archive, word) == {}
 
 
 async def test_the_others_of_a_chain_stay_when_one_is_erased(memory, caller, tools, archive, word):
     oldest, middle, newest = [await tools.fact(content) for content in ("blue", word, "green")]
-    await erasure.memory(memory, caller, MemoryType.FACT, UUID(middle))
+    await erasure.erase_memory(memory, caller, MemoryType.FACT, UUID(middle))
     assert await places(archive, word) == {}
     states = [(await archive.row("fact", each))["validity"] for each in (oldest, newest)]
     assert states == ["superseded", "active"]
@@ -197,10 +197,10 @@ async def test_where_the_words_of_an_erased_memory_still_stand_is_said(memory, c
         "fact": await tools.fact(f"{said} and tea", predicate="food"),
         "entity": await tools.entity("Ada", metadata={"known": said}),
     }
-    new = sessions.NewSession(uuid4(), "cli", f"note that {said}", "command", internal=False)
-    await sessions.begin(memory.database, caller, new, uuid4(), waiting=False)
+    new = session_records.NewSession(uuid4(), "cli", f"note that {said}", "command", internal=False)
+    await session_records.begin_session(memory.database, caller, new, uuid4(), waiting=False)
     others["session"] = str(new.id)
-    done = await erasure.memory(memory, caller, MemoryType.FACT, UUID(erased))
+    done = await erasure.erase_memory(memory, caller, MemoryType.FACT, UUID(erased))
     assert {each["kind"]: each["id"] for each in done["still_said"]} == others
 
 
@@ -208,8 +208,8 @@ async def test_what_consolidation_noted_of_an_erased_memory_is_said(memory, call
     """A program that fails may quote what it was given."""
     first, second = [await session(memory, caller).tells(content) for content in (f"All about {word}", "Tea")]
     failing = Thinker(SessionFailed(f"the program ended: All about {word}"))
-    await consolidation.run(minded(memory, failing), caller)
-    done = await erasure.memory(memory, caller, MemoryType.EPISODE, UUID(first))
+    await consolidation.consolidate(minded(memory, failing), caller)
+    done = await erasure.erase_memory(memory, caller, MemoryType.EPISODE, UUID(first))
     (run,) = await archive.rows("select id::text from consolidation_runs where tenant_id = $1", caller.tenant)
     assert {(each["kind"], each["id"]) for each in done["still_said"]} == {
         ("episode", second),
@@ -228,7 +228,7 @@ async def test_of_an_erased_person_no_table_has_a_word(memory, caller, tools, ar
     await tools("entity_merge", source_entity_id=twin, target_entity_id=ada)
     other = await tools.entity("Grace")
     kept = await tools.fact("tea", predicate="diet", entity_id=other)
-    done = await erasure.entity(memory, caller, UUID(ada))
+    done = await erasure.erase_entity(memory, caller, UUID(ada))
     assert (done["erased"], done["still_said"]) == ({"facts": 4, "entities": 2}, [])
     assert await places(archive, word) == {}
     assert await tools.ids("memory_search", query="diet") == [kept]
@@ -239,7 +239,7 @@ async def test_of_an_erased_person_no_table_has_a_word(memory, caller, tools, ar
 async def test_a_person_who_was_merged_away_is_still_named_by_the_one_who_stands_for_them(memory, caller, tools):
     ada, twin = await tools.entity("Ada"), await tools.entity("Lovelace the Countess")
     await tools("entity_merge", source_entity_id=twin, target_entity_id=ada)
-    done = await erasure.entity(memory, caller, UUID(twin))
+    done = await erasure.erase_entity(memory, caller, UUID(twin))
     assert done["erased"] == {"facts": 0, "entities": 1}
     assert done["still_said"] == [{"kind": "entity", "id": ada}]
 
@@ -248,7 +248,7 @@ async def test_a_person_who_is_being_written_about_is_erased_before_or_after(mem
     ada = await tools.entity("Ada")
     new = [NewFact(subject="Ada", predicate=f"p{n}", content="x", entity_id=UUID(ada)) for n in range(6)]
     outcomes = await asyncio.gather(
-        erasure.entity(memory, caller, UUID(ada)),
+        erasure.erase_entity(memory, caller, UUID(ada)),
         *(writing.store_fact(memory, caller, each, ASKED) for each in new),
         return_exceptions=True,
     )
@@ -270,9 +270,9 @@ async def test_what_is_not_there_or_anothers_is_not_found(memory, caller, tools,
     for wanted in (UUID(theirs), uuid4()):
         with pytest.raises(NotFound):
             await (
-                erasure.entity(memory, caller, wanted)
+                erasure.erase_entity(memory, caller, wanted)
                 if kind == "entity"
-                else erasure.memory(memory, caller, MemoryType(kind), wanted)
+                else erasure.erase_memory(memory, caller, MemoryType(kind), wanted)
             )
     assert await archive.everything(stranger.tenant) == before
     assert await archive.events(caller.tenant) == []

@@ -13,7 +13,7 @@ from fastmcp import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.tools import TOOLS
 from memory.stage import Tools, everyones_arguments, listening, served
 

@@ -308,4 +308,4 @@ async def test_a_rule_keeps_the_latest_reasons_and_not_thousands(tools, archive)
 
 async def test_a_track_record_of_no_rule_is_none(memory, caller):
     async with memory.transaction(caller) as tx:
-        assert await rule_store.track_record(tx, caller, uuid.uuid4()) is None
+        assert await rule_store.lock_track_record(tx, caller, uuid.uuid4()) is None

@@ -64,7 +64,7 @@ async def test_the_budget_comes_from_the_configuration_when_none_is_named(tools,
     retrieval = {"context_token_budget": 120, "section_quotas": {"facts": 0.0, "rules": 0.9, "episodes": 0.0}}
     config = MemoryModuleConfig.model_validate({"retrieval": retrieval})
     small = replace(memory, config=config)
-    text = await context.build(small, caller, "diet", memory.butler, None)
+    text = await context.build_context(small, caller, "diet", memory.butler, None)
     assert engine.count_tokens(text) <= 120
     assert "## Active Rules" in text
     assert "## Key Facts" not in text

@@ -63,7 +63,7 @@ from butlers.environment import environment
 from butlers.errors import Overloaded
 from butlers.modules.memory.domain.model import NewFact
 from butlers.modules.memory.operations import writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 
 async def store(memory, caller, fact):
     # Twenty at once are more than the pool has; on a slow machine some are told to come again, and do.

@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from butlers.modules.memory.domain.fusion import relevance, rrf
-from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact
+from butlers.modules.memory.domain.fusion import normalized_relevance, rrf_score
+from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
 from butlers.modules.memory.domain.scoring import recency
 from butlers.modules.memory.operations import context, reading, writing
 from memory.stage import ASKED
 
-MODES = tuple(Mode)
+MODES = tuple(SearchMode)
 TABLES = {"facts": "subject, predicate", "rules": "scope", "episodes": "butler"}
 
 
@@ -150,7 +150,7 @@ async def test_hybrid_search_fuses_both_ranks(tools):
     found = await tools("memory_search", query="peanut allergy", limit=4)
     assert len(found) == 4
     for each in found:
-        expected = rrf(each.get("semantic_rank"), each.get("keyword_rank"), 4)
+        expected = rrf_score(each.get("semantic_rank"), each.get("keyword_rank"), 4)
         assert each["rrf_score"] == each["score"] == pytest.approx(expected)
     assert found[0]["content"] == "peanut allergy"
     assert found == sorted(found, key=lambda each: -each["rrf_score"])
@@ -211,7 +211,7 @@ async def test_recall_and_context_take_relevance_from_the_measures_where_that_is
     for at, order in ((memory, [words, both, near]), (blended, [both, near, words])):
         found = await reading.recall(at, caller, DENTIST, **asked)
         assert [each["content"] for each in found] == order
-        told = await context.build(at, caller, DENTIST, memory.butler, None)
+        told = await context.build_context(at, caller, DENTIST, memory.butler, None)
         assert sorted(order, key=told.index) == order
     for each in found:
         assert each["relevance"] == pytest.approx((max(each["similarity"], 0.0) + each["coverage"]) / 2)
@@ -341,7 +341,7 @@ async def test_below_the_tools_every_scope_is_searched_for_the_asking(memory, ca
         "blue",
         types=list(MemoryType),
         scope="*",
-        mode=Mode.HYBRID,
+        mode=SearchMode.HYBRID,
         limit=20,
         min_confidence=0.2,
     )
@@ -394,8 +394,8 @@ async def test_recall_scores_facts_and_rules_by_all_four_parts(tools, memory, ar
     found = await tools("memory_recall", topic="user dietary needs", scope="health")
     assert {each["id"] for each in found} == {stored["fact"], stored["rule"], scoped}
     for each in found:
-        fused = rrf(each.get("semantic_rank"), each.get("keyword_rank"), 100)
-        assert each["relevance"] == pytest.approx(relevance(fused, 100))
+        fused = rrf_score(each.get("semantic_rank"), each.get("keyword_rank"), 100)
+        assert each["relevance"] == pytest.approx(normalized_relevance(fused, 100))
         parts = (each["relevance"], each["importance"] / 10, each["recency"], each["confidence"])
         weights = (0.4, 0.3, 0.2, 0.1)
         assert each["score"] == pytest.approx(sum(w * p for w, p in zip(weights, parts, strict=True)))

@@ -10,7 +10,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 
-from butlers.host import keys
+from butlers.host import api_keys
 from butlers.modules.memory.tools import TOOLS
 from memory.stage import Tools, everyones_arguments, listening, served
 
@@ -30,7 +30,9 @@ def keyed(guarded, archive):
 
     @asynccontextmanager
     async def opened(tenant: str, **options):
-        _, key = await keys.create(archive.connection, keys.NewKey(tenant=tenant, actor="robot", **options))
+        _, key = await api_keys.create_key(
+            archive.connection, api_keys.NewKey(tenant=tenant, actor="robot", **options)
+        )
         headers = {"Authorization": f"Bearer {key}", "X-Request-Id": "request-1"}
         async with Client(StreamableHttpTransport(guarded, headers=headers)) as client:
             yield Tools(client, tenant)

@@ -156,7 +156,7 @@ async def test_what_others_distilled_while_a_session_asked_for_it_is_not_the_ses
     """Running consolidation is not saying what comes of it."""
     episode = await session(memory, caller).tells()
     model = Thinker(said(new_facts=[found("blue", evidence=[episode])]))
-    (fact,) = (await consolidation.run(minded(memory, model), liar.caller))["learned"]
+    (fact,) = (await consolidation.consolidate(minded(memory, model), liar.caller))["learned"]
     assert (await taken_back(tools, session_id=liar.id))["found"] == []
     assert await state(tools, "fact", fact["id"]) == "active"
 

@@ -96,7 +96,7 @@ async def test_any_number_is_deleted_in_batches_and_each_is_on_the_trail_once(me
     read = await plant(archive, caller.tenant, 2_600, expires_at=LATER, consolidation_status="'consolidated'")
     waiting = await plant(archive, caller.tenant, 50, expires_at=LATER)
     steps = []
-    cleaned = await cleanup.clean(memory, caller, max_entries=150, tell=lambda *step: steps.append(step))
+    cleaned = await cleanup.clean_up(memory, caller, max_entries=150, tell=lambda *step: steps.append(step))
     assert cleaned == {
         "dry_run": False,
         "expired_deleted": 4_500,
@@ -118,10 +118,10 @@ async def test_what_a_worker_is_reading_is_not_deleted_before_its_lease_is_over(
     (read,) = await plant(archive, caller.tenant, expires_at=OVER, **lease)
     lost = {"lease_token": "gen_random_uuid()", "leased_until": OVER}
     await plant(archive, caller.tenant, expires_at=OVER, **lost)
-    assert (await cleanup.clean(memory, caller, max_entries=0))["expired_deleted"] == 1
+    assert (await cleanup.clean_up(memory, caller, max_entries=0))["expired_deleted"] == 1
     assert await left(archive, caller.tenant) == {read}
     await archive.change("episode", read, leased_until="now()")
-    assert (await cleanup.clean(memory, caller))["expired_deleted"] == 1
+    assert (await cleanup.clean_up(memory, caller))["expired_deleted"] == 1
     assert await left(archive, caller.tenant) == set()
 
 
@@ -153,7 +153,7 @@ async def test_room_is_made_by_the_oldest_that_were_read_and_by_nothing_else(mem
 async def test_what_is_left_after_expiry_is_what_is_counted_against_the_limit(memory, caller, archive):
     await plant(archive, caller.tenant, 5, expires_at=OVER, consolidation_status="'consolidated'")
     kept = await plant(archive, caller.tenant, 5, consolidation_status="'consolidated'")
-    cleaned = await cleanup.clean(memory, caller, max_entries=5)
+    cleaned = await cleanup.clean_up(memory, caller, max_entries=5)
     assert (cleaned["expired_deleted"], cleaned["capacity_deleted"]) == (5, 0)
     assert await left(archive, caller.tenant) == set(kept)
 
@@ -168,8 +168,8 @@ async def test_the_limit_is_the_configured_one_unless_the_call_says_another(memo
     await plant(archive, caller.tenant, 5, consolidation_status="'consolidated'")
     small = replace(memory, config=memory.config.model_copy(update={"max_episodes": 3}))
     assert (await cleanup.preview(small, caller))["remaining"] == 3
-    assert (await cleanup.clean(small, caller, max_entries=4))["remaining"] == 4
-    assert (await cleanup.clean(small, caller))["remaining"] == 3
+    assert (await cleanup.clean_up(small, caller, max_entries=4))["remaining"] == 4
+    assert (await cleanup.clean_up(small, caller))["remaining"] == 3
     refused = await tools.refusal("memory_run_episode_cleanup", max_entries=-1)
     assert "greater than or equal to 0" in refused
     assert (await tools("memory_run_episode_cleanup", max_entries=""))["remaining"] == 3
@@ -186,11 +186,11 @@ async def test_a_cleanup_is_for_the_callers_tenant_or_for_all_and_nothing_crosse
             for who in (ada, bob)
         }
         before = await archive.everything(bob.tenant)
-        assert (await cleanup.clean(memory, ada, max_entries=2))["remaining"] == 2
+        assert (await cleanup.clean_up(memory, ada, max_entries=2))["remaining"] == 2
         assert await archive.everything(bob.tenant) == before
         preview = await cleanup.preview(memory, ada, everywhere=True, max_entries=2)
         assert (preview["expired_deleted"], preview["capacity_deleted"], preview["remaining"]) == (3, 2, 4)
-        cleaned = await cleanup.clean(memory, own.butler.caller("nobody"), everywhere=True, max_entries=2)
+        cleaned = await cleanup.clean_up(memory, own.butler.caller("nobody"), everywhere=True, max_entries=2)
         assert cleaned == {**preview, "dry_run": False}
         for who in (ada, bob):
             assert await left(archive, who.tenant) == set(read[who.tenant][2:])
@@ -203,7 +203,7 @@ async def learned(memory, caller, archive, says=a_fact_each):
     (episode,) = await happened(memory, caller, "User likes blue")
     session = uuid4()
     await archive.change("episode", episode, session_id=f"'{session}'")
-    await consolidation.run(minded(memory, Thinker(says)), caller)
+    await consolidation.consolidate(minded(memory, Thinker(says)), caller)
     return episode, session
 
 
@@ -236,7 +236,7 @@ async def test_an_episode_that_something_came_from_has_an_event_of_its_own(memor
         caller.tenant,
         how == "expired",
     )
-    await cleanup.clean(memory, caller, max_entries=0)
+    await cleanup.clean_up(memory, caller, max_entries=0)
     gone = [each for each in await archive.events(caller.tenant) if each["event_type"] == f"episode_{how}"]
     own, shared = sorted(gone, key=lambda each: each["entity_id"] is None)
     assert (own["entity_id"], own["actor"], own["request_id"]) == (episode, "somebody", caller.request_id)
@@ -285,7 +285,7 @@ async def test_a_link_to_an_episode_that_is_there_says_nothing_is_gone(memory, c
 async def test_one_tenants_trail_tells_another_nothing(memory, caller, archive, tools, stranger):
     episode, _ = await learned(memory, caller, archive)
     await archive.change("episode", episode, expires_at=OVER)
-    await cleanup.clean(memory, caller)
+    await cleanup.clean_up(memory, caller)
     fact = await stranger.fact("green")
     await archive.connection.execute(
         "insert into memory_links (tenant_id, source_type, source_id, target_type, target_id, relation)"
@@ -297,7 +297,7 @@ async def test_one_tenants_trail_tells_another_nothing(memory, caller, archive, 
     (link,) = await stranger("memory_links", memory_type="fact", memory_id=fact)
     assert "gone" not in link
     with pytest.raises(NotFound):
-        await management.links_of(memory, somebody(memory), MemoryType.FACT, UUID(fact), "both")
+        await management.list_links(memory, somebody(memory), MemoryType.FACT, UUID(fact), "both")
 
 
 async def test_a_dry_run_counts_what_the_cleanup_then_does_and_changes_nothing(memory, caller, archive, tools):
@@ -325,7 +325,7 @@ async def test_a_dry_run_does_not_count_what_a_worker_is_reading(memory, caller,
     lease = {"lease_token": "gen_random_uuid()", "leased_until": "now() + interval '1 minute'"}
     await plant(archive, caller.tenant, 2, expires_at=OVER, **lease)
     await plant(archive, caller.tenant, expires_at=OVER)
-    preview, cleaned = await cleanup.preview(memory, caller), await cleanup.clean(memory, caller)
+    preview, cleaned = await cleanup.preview(memory, caller), await cleanup.clean_up(memory, caller)
     assert cleaned == {**preview, "dry_run": False}
 
 
@@ -366,7 +366,7 @@ async def test_old_answers_and_records_go_and_young_ones_stay(memory, caller, ar
             await archive.connection.execute(statement[table], tenant, list(old))
     await cleanup.preview(memory, caller)
     assert await archive.count("idempotency_keys", caller.tenant) == 2, "a dry run leaves them"
-    await cleanup.clean(memory, caller)
+    await cleanup.clean_up(memory, caller)
     assert [row["key"] for row in await keys(archive, caller.tenant)] == ["k29"]
     kept = await archive.rows(
         "select status, started_at < now() - interval '180 days' as old from consolidation_runs"
@@ -387,7 +387,7 @@ async def test_old_answers_go_from_a_tenant_that_has_nothing_else(memory, caller
         " values ($1, 'old', 't', '', now() - interval '31 days')",
         stranger.tenant,
     )
-    await cleanup.clean(memory, caller, everywhere=True)
+    await cleanup.clean_up(memory, caller, everywhere=True)
     assert not await keys(archive, stranger.tenant)
 
 
@@ -402,7 +402,7 @@ async def test_row_24_cleanup_deletes_nothing_that_waits_or_is_being_read(memory
     async def tidy():
         deleted = 0
         while not stop.is_set():
-            cleaned = await cleanup.clean(memory, caller, max_entries=0)
+            cleaned = await cleanup.clean_up(memory, caller, max_entries=0)
             assert cleaned["expired_deleted"] == 0
             deleted += cleaned["capacity_deleted"]
         return deleted
@@ -413,7 +413,7 @@ async def test_row_24_cleanup_deletes_nothing_that_waits_or_is_being_read(memory
         ids = await happened(memory, caller, *(f"Talk {number} {each}" for each in range(4)))
         model = Pondering(a_fact_each)
         thinker = Thinker(model)
-        running = asyncio.create_task(consolidation.run(minded(memory, thinker, batch_size=3), caller))
+        running = asyncio.create_task(consolidation.consolidate(minded(memory, thinker, batch_size=3), caller))
         await model.began.wait()
         assert set(ids) <= await left(archive, caller.tenant)
         model.may_end.set()
@@ -423,7 +423,8 @@ async def test_row_24_cleanup_deletes_nothing_that_waits_or_is_being_read(memory
         assert thinker.read == ids
     stop.set()
     deleted = (
-        sum(await asyncio.gather(*tidying)) + (await cleanup.clean(memory, caller, max_entries=0))["capacity_deleted"]
+        sum(await asyncio.gather(*tidying))
+        + (await cleanup.clean_up(memory, caller, max_entries=0))["capacity_deleted"]
     )
     assert deleted == len(read) == 32
     assert await trail(archive, caller.tenant) == dict.fromkeys(read, 1)
@@ -433,14 +434,14 @@ async def test_row_24_cleanup_deletes_nothing_that_waits_or_is_being_read(memory
 async def test_what_expires_while_it_is_read_is_learned_from_and_deleted_afterwards(memory, caller, archive):
     (episode,) = await happened(memory, caller, "User likes blue")
     model = Pondering(a_fact_each)
-    running = asyncio.create_task(consolidation.run(minded(memory, Thinker(model)), caller))
+    running = asyncio.create_task(consolidation.consolidate(minded(memory, Thinker(model)), caller))
     await model.began.wait()
     await archive.change("episode", episode, expires_at=OVER)
-    assert (await cleanup.clean(memory, caller, max_entries=0))["expired_deleted"] == 0
+    assert (await cleanup.clean_up(memory, caller, max_entries=0))["expired_deleted"] == 0
     model.may_end.set()
     assert (await running)["facts_created"] == 1
     assert await statuses(archive, caller.tenant) == ["consolidated"]
-    cleaned = await cleanup.clean(memory, caller)
+    cleaned = await cleanup.clean_up(memory, caller)
     assert (cleaned["expired_deleted"], cleaned["expired_unread"]) == (1, 0)
 
 
@@ -451,7 +452,7 @@ async def test_several_cleanups_at_once_leave_as_many_as_there_is_room_for(memor
 
         async def a_little_later(who=caller):
             await asyncio.sleep(random.uniform(0, 0.012))
-            return await cleanup.clean(memory, who, max_entries=20)
+            return await cleanup.clean_up(memory, who, max_entries=20)
 
         cleaned = await asyncio.gather(*(a_little_later() for _ in range(4)))
         assert await left(archive, caller.tenant) == set(ids[10:])
@@ -472,7 +473,7 @@ async def test_an_episode_restored_at_the_moment_of_a_cleanup_is_there_or_was_go
                 return False
             return True
 
-        *back, _ = await asyncio.gather(*map(restored, ids), cleanup.clean(memory, caller))
+        *back, _ = await asyncio.gather(*map(restored, ids), cleanup.clean_up(memory, caller))
         there = await left(archive, caller.tenant)
         assert [each in there for each in ids] == back
         assert await trail(archive, caller.tenant) == dict.fromkeys(set(ids) - there, 1)
@@ -487,7 +488,7 @@ async def test_an_episode_that_somebody_holds_for_a_while_does_not_end_a_cleanup
     async with connected(butler.place.admin_dsn) as another:
         async with another.transaction():
             await another.execute("select from episodes where id = $1 for update", episode)
-            cleaning = asyncio.create_task(cleanup.clean(memory, caller, max_entries=0))
+            cleaning = asyncio.create_task(cleanup.clean_up(memory, caller, max_entries=0))
             await asyncio.sleep(2.4)
         assert (await cleaning)["remaining"] == 0
 
@@ -495,12 +496,14 @@ async def test_an_episode_that_somebody_holds_for_a_while_does_not_end_a_cleanup
 async def test_a_cleanup_that_is_cancelled_has_told_of_all_it_deleted(memory, caller, archive):
     ids = await plant(archive, caller.tenant, 6_000, expires_at=OVER, consolidation_status="'consolidated'")
     begun = asyncio.Event()
-    cleaning = asyncio.create_task(cleanup.clean(memory, caller, tell=lambda done, _: begun.set() if done else None))
+    cleaning = asyncio.create_task(
+        cleanup.clean_up(memory, caller, tell=lambda done, _: begun.set() if done else None)
+    )
     await begun.wait()
     cleaning.cancel()
     await asyncio.gather(cleaning, return_exceptions=True)
     there = await left(archive, caller.tenant)
     assert 0 < len(there) < 6_000
     assert await trail(archive, caller.tenant) == dict.fromkeys(set(ids) - there, 1)
-    await cleanup.clean(memory, caller)
+    await cleanup.clean_up(memory, caller)
     assert await trail(archive, caller.tenant) == dict.fromkeys(ids, 1)

@@ -17,7 +17,7 @@ from butlers.caller import Caller
 from butlers.errors import Conflict
 from butlers.modules.memory.domain.decay import effective_confidence
 from butlers.modules.memory.domain.model import MemoryType
-from butlers.modules.memory.operations import feedback, management, sweeps
+from butlers.modules.memory.operations import decay_sweep, feedback, management
 from butlers.modules.memory.store import facts, rules
 from database.stage import connected, eventually
 from memory.stage import ASKED
@@ -133,7 +133,7 @@ async def test_each_side_of_a_threshold_is_judged_exactly(memory, caller, archiv
         confidence: (await plant(archive, caller.tenant, table, confidence=f"{confidence!r}", decay_rate="1e-18"))[0]
         for confidence in reversed(expected)
     }
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     assert {
         confidence: await standing(archive, table, memory_id) for confidence, memory_id in planted.items()
     } == expected
@@ -170,7 +170,7 @@ async def test_a_sweep_decides_as_the_formula_does_for_any_confidence_rate_and_a
             metadata="""'{"status": "fading"}'""" if faded else "'{}'",
         )
         planted.append((memory_id, rate, faded, effective_confidence(confidence, rate, at, now), at))
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     for memory_id, rate, faded, left, at in planted:
         found = await standing(archive, table, memory_id)
         if rate == 0:
@@ -187,7 +187,7 @@ async def test_a_rate_next_to_nothing_stands_in_nobodys_way(memory, caller, arch
     fact = await tools.fact("blue")
     await archive.change("fact", fact, decay_rate="5e-324::float8")
     assert await tools.ids("memory_search", query="blue") == [fact]
-    assert (await sweeps.sweep(memory, caller))["facts_seen"] == 1
+    assert (await decay_sweep.sweep(memory, caller))["facts_seen"] == 1
 
 
 @KINDS
@@ -197,7 +197,7 @@ async def test_the_thresholds_are_the_configured_ones(memory, caller, archive, t
         confidence: (await plant(archive, caller.tenant, table, confidence=f"{confidence!r}", decay_rate="1e-18"))[0]
         for confidence in (0.75, math.nextafter(0.75, 0), 0.5, math.nextafter(0.5, 0))
     }
-    await sweeps.sweep(asked, caller)
+    await decay_sweep.sweep(asked, caller)
     assert [await standing(archive, table, each) for each in planted.values()] == [
         "active",
         "fading",
@@ -206,7 +206,7 @@ async def test_the_thresholds_are_the_configured_ones(memory, caller, archive, t
     ]
     kept = configured(memory, expired_below=0.0)
     (unbelieved,) = await plant(archive, caller.tenant, table, confidence="0")
-    await sweeps.sweep(kept, caller)
+    await decay_sweep.sweep(kept, caller)
     assert await standing(archive, table, unbelieved) == "fading", "0 keeps all"
 
 
@@ -232,7 +232,7 @@ async def test_what_does_not_decay_or_is_gone_already_is_not_touched(memory, cal
     for table, columns in UNTOUCHED.values():
         await plant(archive, caller.tenant, table, **columns)
     before = await archive.everything(caller.tenant)
-    swept = await sweeps.sweep(memory, caller, capped=False)
+    swept = await decay_sweep.sweep(memory, caller, capped=False)
     assert await archive.everything(caller.tenant) == before
     assert (swept["facts_seen"], swept["rules_seen"]) == (0, 0)
 
@@ -241,7 +241,7 @@ async def test_what_does_not_decay_or_is_gone_already_is_not_touched(memory, cal
 async def test_what_was_never_confirmed_is_let_go_unless_it_is_permanent(memory, caller, archive, table):
     (never,) = await plant(archive, caller.tenant, table, last_confirmed_at="null")
     (permanent,) = await plant(archive, caller.tenant, table, last_confirmed_at="null", decay_rate="0")
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     assert [await standing(archive, table, each) for each in (never, permanent)] == ["expired", "active"]
 
 
@@ -254,7 +254,7 @@ async def test_what_fades_recovers_and_each_transition_leaves_one_event(memory, 
     seen = []
     for asked, after in days.items():
         await archive.change(kind, memory_id, last_confirmed_at=f"now() - interval '{after} days'")
-        swept = [await sweeps.sweep(memory, caller) for _ in range(2)]
+        swept = [await decay_sweep.sweep(memory, caller) for _ in range(2)]
         assert [each[f"{table}_{asked}"] for each in swept] == [1, 0], "the second finds it done"
         seen.append(await standing(archive, table, memory_id))
     assert seen == ["fading", "active", "expired"]
@@ -275,7 +275,9 @@ async def test_a_sweep_goes_through_any_number_of_memories_and_counts_them(memor
     """Two and a half pages, with something of everything on each."""
     await some_of_everything(archive, caller.tenant, facts=2_500, rules=1_200)
     steps = []
-    swept = await sweeps.sweep(memory, caller, capped=False, tell=lambda done, total: steps.append((done, total)))
+    swept = await decay_sweep.sweep(
+        memory, caller, capped=False, tell=lambda done, total: steps.append((done, total))
+    )
     assert swept == {
         "dry_run": False,
         "tenants": 1,
@@ -309,13 +311,13 @@ async def test_a_sweep_goes_through_any_number_of_memories_and_counts_them(memor
 async def test_the_progress_of_a_sweep_ends_at_its_total_whatever_does_not_decay(memory, caller, archive):
     await plant(archive, caller.tenant, "facts", 3, decay_rate="(array[0, 0.008, 0.1])[n]")
     steps = []
-    await sweeps.sweep(memory, caller, tell=lambda done, total: steps.append((done, total)))
+    await decay_sweep.sweep(memory, caller, tell=lambda done, total: steps.append((done, total)))
     assert steps[-1][0] == steps[-1][1]
 
 
 async def test_row_23_two_sweeps_at_once_make_one_event_a_transition(memory, caller, archive):
     await some_of_everything(archive, caller.tenant, facts=1_600, rules=1_600)
-    both = await asyncio.gather(*(sweeps.sweep(memory, caller, capped=False) for _ in range(3)))
+    both = await asyncio.gather(*(decay_sweep.sweep(memory, caller, capped=False) for _ in range(3)))
     for name in ("facts_fading", "facts_recovered", "facts_expired"):
         assert sum(each[name] for each in both) == 400
         assert sum(each[name.replace("facts", "rules").replace("expired", "forgotten")] for each in both) == 400
@@ -354,7 +356,7 @@ async def test_what_somebody_changes_while_the_sweep_waits_for_it_is_judged_by_w
     (memory_id,) = await plant(archive, caller.tenant, table, **columns)
     async with memory.transaction(caller) as tx:
         await getattr({"facts": facts, "rules": rules}[table], how)(tx, caller, UUID(memory_id))
-        sweeping = asyncio.create_task(sweeps.sweep(memory, caller))
+        sweeping = asyncio.create_task(decay_sweep.sweep(memory, caller))
         await waiting_for(archive, 1)
     swept = await sweeping
     expected = {"forget": "retracted", "confirm": "active", "supersede": "superseded"}[how]
@@ -383,7 +385,7 @@ async def test_forgetting_at_the_moment_of_a_sweep_is_never_undone(memory, archi
         ids = await plant(archive, caller.tenant, table, 8, confidence="0.9", last_confirmed_at=at)
         works = [management.forget(memory, caller, kind, UUID(each), ASKED) for each in ids]
         done = await asyncio.gather(
-            *map(settled, random.sample(works, len(works))), sweeps.sweep(memory, caller), return_exceptions=True
+            *map(settled, random.sample(works, len(works))), decay_sweep.sweep(memory, caller), return_exceptions=True
         )
         assert not [each for each in done if isinstance(each, BaseException)]
         found = await standings(archive, table, caller.tenant)
@@ -402,7 +404,7 @@ async def test_confirming_at_the_moment_of_a_sweep_leaves_nothing_fading(memory,
         at = believed(confidence)
         ids = await plant(archive, caller.tenant, table, 8, confidence="0.9", last_confirmed_at=at)
         works = [settled(feedback.confirm(memory, caller, kind, UUID(each), ASKED)) for each in ids]
-        swept, *done = await asyncio.gather(sweeps.sweep(memory, caller), *works)
+        swept, *done = await asyncio.gather(decay_sweep.sweep(memory, caller), *works)
         found = [await standing(archive, table, each) for each in ids]
         assert found == ["active" if each else "expired" for each in done]
         assert found.count("expired") == swept["facts_expired"] + swept["rules_forgotten"]
@@ -413,7 +415,7 @@ async def test_a_row_that_somebody_holds_for_a_while_does_not_end_a_sweep(memory
     async with connected(butler.place.admin_dsn) as another:
         async with another.transaction():
             await another.execute("select from facts where id = $1 for update", fact)
-            sweeping = asyncio.create_task(sweeps.sweep(memory, caller))
+            sweeping = asyncio.create_task(decay_sweep.sweep(memory, caller))
             await asyncio.sleep(2.4)
             assert not sweeping.done()
         assert (await sweeping)["facts_fading"] == 2
@@ -426,7 +428,7 @@ async def test_more_than_the_allowed_share_fades_instead_and_is_let_go_without_t
     left = "case when n <= 300 then 0.01 else 1 end"
     await plant(archive, caller.tenant, table, 1_200, confidence=left, decay_rate="1e-18")
     ended = ENDED[table].replace("_", "s_")
-    first = await sweeps.sweep(memory, caller)
+    first = await decay_sweep.sweep(memory, caller)
     assert (first[ended], first[f"{table}_fading"], first["held_back"]) == (120, 180, 180)
     assert await standings(archive, table, caller.tenant) == {"active": 900, "fading": 180, "expired": 120}
     (warning,) = first["warnings"]
@@ -434,7 +436,7 @@ async def test_more_than_the_allowed_share_fades_instead_and_is_let_go_without_t
     for part in ("10%", "they fade instead", "clock", "--no-cap"):
         assert part in warning
     assert [record.message for record in caplog.records] == [warning]
-    rest = await sweeps.sweep(memory, caller, capped=False)
+    rest = await decay_sweep.sweep(memory, caller, capped=False)
     assert (rest[ended], rest["held_back"], rest["warnings"]) == (180, 0, [])
     assert await standings(archive, table, caller.tenant) == {"active": 900, "expired": 300}
     assert (await told(archive, caller.tenant))[ENDED[table]] == 300
@@ -448,7 +450,7 @@ async def test_the_cap_is_the_configured_share_and_a_hundred_in_any_case(
 ):
     for table in ("facts", "rules"):
         await plant(archive, caller.tenant, table, live, confidence="0.01", decay_rate="1e-18")
-    swept = await sweeps.sweep(configured(memory, max_expired_share=share), caller)
+    swept = await decay_sweep.sweep(configured(memory, max_expired_share=share), caller)
     assert (swept["facts_expired"], swept["rules_forgotten"]) == (allowed, allowed), "each kind has its own"
     assert swept["held_back"] == 2 * (live - allowed)
     assert len(swept["warnings"]) == (allowed < live)
@@ -458,13 +460,13 @@ async def test_row_22_a_clock_that_jumps_a_year_ahead_empties_no_memory(memory, 
     await plant(archive, caller.tenant, "facts", 1_500, decay_rate="(array[0.01, 0.03, 0.1])[n % 3 + 1]")
     moved = "update facts set last_confirmed_at = last_confirmed_at {} interval '1 year' where tenant_id = $1"
     await archive.connection.execute(moved.format("-"), caller.tenant)
-    swept = await sweeps.sweep(memory, caller)
+    swept = await decay_sweep.sweep(memory, caller)
     assert (swept["facts_expired"], swept["facts_fading"]) == (150, 1_350)
     assert "Is the database server's clock right?" in swept["warnings"][0]
     assert caplog.records
     assert await standings(archive, "facts", caller.tenant) == {"fading": 1_350, "expired": 150}
     await archive.connection.execute(moved.format("+"), caller.tenant)
-    assert (await sweeps.sweep(memory, caller))["facts_recovered"] == 1_350
+    assert (await decay_sweep.sweep(memory, caller))["facts_recovered"] == 1_350
     assert await standings(archive, "facts", caller.tenant) == {"active": 1_350, "expired": 150}
     (lost,) = await archive.rows(
         "select id::text from facts where tenant_id = $1 and validity = 'expired' limit 1", caller.tenant
@@ -480,7 +482,7 @@ async def test_row_22_confirmations_from_the_future_change_nothing(memory, calle
             archive, caller.tenant, table, 300, decay_rate="(array[0.008, 5])[n % 2 + 1]", last_confirmed_at=ahead
         )
     before = await archive.everything(caller.tenant)
-    swept = await sweeps.sweep(memory, caller)
+    swept = await decay_sweep.sweep(memory, caller)
     assert (swept["facts_seen"], swept["rules_seen"], swept["warnings"]) == (300, 300, [])
     assert await archive.everything(caller.tenant) == before
 
@@ -492,10 +494,10 @@ COUNTED += [f"rules_{each}" for each in ("seen", "fading", "recovered", "forgott
 async def test_a_dry_run_counts_what_the_sweep_then_does_and_changes_nothing(memory, caller, archive):
     await some_of_everything(archive, caller.tenant, facts=400, rules=400)
     before = await archive.everything(caller.tenant)
-    preview = await sweeps.preview(memory, caller)
+    preview = await decay_sweep.preview(memory, caller)
     assert await archive.everything(caller.tenant) == before
     assert (preview["dry_run"], preview["warnings"]) == (True, [])
-    swept = await sweeps.sweep(memory, caller, capped=False)
+    swept = await decay_sweep.sweep(memory, caller, capped=False)
     assert [preview[name] for name in COUNTED] == [swept[name] for name in COUNTED]
     assert swept["facts_fading"] == 100
 
@@ -503,7 +505,7 @@ async def test_a_dry_run_counts_what_the_sweep_then_does_and_changes_nothing(mem
 async def test_a_dry_run_counts_a_harmful_rule_that_faded_once(memory, caller, archive):
     """The sweep turns it into a warning before time works on it."""
     await plant(archive, caller.tenant, "rules", 2, confidence="0.01", metadata="""'{"needs_inversion": true}'""")
-    preview, swept = await sweeps.preview(memory, caller), await sweeps.sweep(memory, caller)
+    preview, swept = await decay_sweep.preview(memory, caller), await decay_sweep.sweep(memory, caller)
     assert (swept["rules_inverted"], swept["rules_forgotten"]) == (2, 0)
     assert [preview[name] for name in COUNTED] == [swept[name] for name in COUNTED]
 
@@ -515,7 +517,7 @@ async def test_a_fading_memory_is_found_and_says_so_and_an_expired_one_is_not(me
     for kind, ids in (("fact", known), ("rule", learned)):
         for state, confidence in (("fading", "0.15"), ("expired", "0.04")):
             await archive.change(kind, ids[state], confidence=confidence)
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     for mode in ("hybrid", "blended", "semantic", "keyword"):
         asked = {"query": "where is the bicycle", "mode": mode, "types": ["fact", "rule"]}
         found = await tools("memory_search", min_confidence=0, **asked)
@@ -538,7 +540,7 @@ async def test_what_was_let_go_can_be_restored_and_is_believed_again(memory, cal
     text = "The spare key is under the third stone"
     memory_id = await (tools.fact(text) if kind == "fact" else tools.rule(text))
     await archive.age(kind, memory_id, 3000)
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     assert await tools.ids("memory_search", query="spare key", min_confidence=0) == []
     assert (await tools.refusal("memory_confirm", type=kind, id=memory_id)).startswith("conflict: ")
     assert (await tools("memory_restore", memory_type=kind, memory_id=memory_id))["restored"] is True
@@ -546,7 +548,7 @@ async def test_what_was_let_go_can_be_restored_and_is_believed_again(memory, cal
     record = await tools("memory_get", type=kind, id=memory_id)
     assert record["confidence"] == pytest.approx(1.0 if kind == "fact" else 0.5, abs=1e-4)
     assert record["lifecycle"] == "active"
-    swept = await sweeps.sweep(memory, caller)
+    swept = await decay_sweep.sweep(memory, caller)
     assert (swept["facts_fading"], swept["facts_expired"], swept["rules_forgotten"]) == (0, 0, 0)
     happened = await tools("memory_history", memory_type=kind, memory_id=memory_id)
     last = ENDED[f"{kind}s"]
@@ -556,7 +558,7 @@ async def test_what_was_let_go_can_be_restored_and_is_believed_again(memory, cal
 async def test_an_expired_fact_whose_key_is_taken_by_now_stays_where_it_is(memory, caller, archive, tools):
     old = await tools.fact("blue")
     await archive.age("fact", old, 3000)
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     new = await tools.fact("green")
     assert (await tools.refusal("memory_restore", memory_type="fact", memory_id=old)).startswith("conflict: ")
     assert await tools.ids("memory_search", query="color", min_confidence=0) == [new]
@@ -571,13 +573,13 @@ async def test_a_sweep_is_for_the_callers_tenant_or_for_all_and_nothing_crosses_
             await plant(archive, who.tenant, "facts", number, confidence="0.1")
             await plant(archive, who.tenant, "rules", number, confidence="0.01")
         before = [await archive.everything(who.tenant) for who in (bob, eve)]
-        first = await sweeps.sweep(memory, ada)
+        first = await decay_sweep.sweep(memory, ada)
         assert (first["tenants"], first["facts_fading"], first["rules_forgotten"]) == (1, 1, 1)
         assert [await archive.everything(who.tenant) for who in (bob, eve)] == before
-        preview = await sweeps.preview(memory, ada, everywhere=True)
+        preview = await decay_sweep.preview(memory, ada, everywhere=True)
         assert (preview["tenants"], preview["facts_fading"], preview["rules_forgotten"]) == (3, 5, 5)
         nobody = own.butler.caller("nobody", actor="the clock")
-        everywhere = await sweeps.sweep(memory, nobody, everywhere=True)
+        everywhere = await decay_sweep.sweep(memory, nobody, everywhere=True)
         assert (everywhere["tenants"], everywhere["facts_fading"], everywhere["rules_forgotten"]) == (3, 5, 5)
         for number, who in enumerate((ada, bob, eve), start=1):
             assert await told(archive, who.tenant) == {"fact_fading": number, "rule_forgotten": number}
@@ -591,7 +593,7 @@ async def test_the_cap_of_one_tenant_is_no_other_tenants(tmp_path, environment, 
         ada, bob = own.somebody(), own.somebody()
         await plant(own.archive, ada.tenant, "facts", 130, confidence="0.01")
         await plant(own.archive, bob.tenant, "facts", 90, confidence="0.01")
-        swept = await sweeps.sweep(own.memory, ada, everywhere=True)
+        swept = await decay_sweep.sweep(own.memory, ada, everywhere=True)
         assert await standings(own.archive, "facts", ada.tenant) == {"expired": 100, "fading": 30}
         assert await standings(own.archive, "facts", bob.tenant) == {"expired": 90}
         assert [ada.tenant in warning for warning in swept["warnings"]] == [True]

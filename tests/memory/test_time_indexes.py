@@ -13,13 +13,13 @@ from butlers.caller import Caller
 from butlers.errors import Forbidden
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
-from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.operations import reading, upkeep
-from butlers.modules.memory.operations.looking import Look
-from butlers.modules.memory.operations.upkeep import Measured
-from butlers.modules.memory.runtime import Kept
-from butlers.modules.memory.store import upkeep as store
-from butlers.modules.memory.store.upkeep import VectorIndex
+from butlers.modules.memory.domain.model import MemoryType, SearchMode
+from butlers.modules.memory.operations import index_upkeep, reading
+from butlers.modules.memory.operations.index_upkeep import IndexMeasurement
+from butlers.modules.memory.operations.search import Search
+from butlers.modules.memory.runtime import TtlCache
+from butlers.modules.memory.store import vector_indexes as store
+from butlers.modules.memory.store.vector_indexes import VectorIndex
 from memory.thinking import apart
 
 TABLES = ("episodes", "facts", "rules")
@@ -56,7 +56,7 @@ async def own(shared):
     for table in TABLES:
         await shared.archive.connection.execute(f"delete from {table}")
         await thought_to_have(shared, table, -1)
-    async with shared.memory.database.as_owner() as owner:
+    async with shared.memory.database.owner_connection() as owner:
         for table in TABLES:
             await owner.execute(f"drop index if exists {table}_embedding_next, {table}_embedding")
             await owner.execute(
@@ -90,7 +90,7 @@ async def thought_to_have(at, table, rows):
 
 
 async def kept(at):
-    return await upkeep.keep_indexes(at.memory, at.butler.caller("nobody"))
+    return await index_upkeep.maintain_indexes(at.memory, at.butler.caller("nobody"))
 
 
 async def indexes(at):
@@ -131,13 +131,13 @@ JUDGED = {
 @pytest.mark.parametrize("case", JUDGED)
 def test_what_is_done_about_an_index_follows_from_its_table_and_what_it_finds(case):
     (method, rows, fine), recall, decision, finely = JUDGED[case]
-    measured = None if recall is None else Measured(recall, 1.0, 2.0)
-    assert upkeep._judged(VectorIndex("facts", method, rows, 0, fine), measured) == (decision, finely)
+    measured = None if recall is None else IndexMeasurement(recall, 1.0, 2.0)
+    assert index_upkeep._decide(VectorIndex("facts", method, rows, 0, fine), measured) == (decision, finely)
 
 
 def test_a_fine_graph_that_still_finds_too_little_is_not_said_to_find_enough():
     index = VectorIndex("facts", "hnsw", 50_000, 0, fine=True)
-    decision, finely = upkeep._judged(index, Measured(0.1, 1.0, 2.0))
+    decision, finely = index_upkeep._decide(index, IndexMeasurement(0.1, 1.0, 2.0))
     assert finely is None, "there is nothing finer"
     assert "10%" in decision
 
@@ -174,8 +174,8 @@ async def test_memories_that_say_the_same_do_not_make_an_index_look_bad(own):
     """Of hundreds that are equally near any ten are the nearest ten."""
     same = "(select array_agg(sin(d))::vector from generate_series(1, 384) d)"
     await fill(own, "same", "episodes", 400, same)
-    async with own.memory.database.as_owner() as owner:
-        await store.replace_with_graph(owner, "episodes")
+    async with own.memory.database.owner_connection() as owner:
+        await store.rebuild_as_hnsw(owner, "episodes")
     await thought_to_have(own, "episodes", 20_000)
     done = await kept(own)
     assert (done["rebuilt"], done["indexes"]["episodes"]["recall"]) == ([], 1.0)
@@ -192,9 +192,9 @@ async def test_a_table_that_is_outgrown_gets_a_graph_and_a_graph_a_finer_one(own
     assert (told["before"]["recall"], told["recall"]) == (1.0, 1.0)
     assert {"recall", "index_ms", "exact_ms", "rows", "bytes", "method"} == set(told["before"])
     assert done["indexes"]["facts"]["method"] == "ivfflat", "the others are left alone"
-    async with own.memory.database.as_owner() as owner:
-        await store.replace_with_graph(owner, "rules", finely=True)
-        (fine,) = [index for index in await store.vector_indexes(owner) if index.table == "rules"]
+    async with own.memory.database.owner_connection() as owner:
+        await store.rebuild_as_hnsw(owner, "rules", finely=True)
+        (fine,) = [index for index in await store.list_vector_indexes(owner) if index.table == "rules"]
         assert (fine.method, fine.fine) == ("hnsw", True)
     await thought_to_have(own, "rules", 50_000)
     again = await kept(own)
@@ -204,7 +204,7 @@ async def test_a_table_that_is_outgrown_gets_a_graph_and_a_graph_a_finer_one(own
 
 async def test_an_unfinished_build_is_no_hindrance(own):
     connection = own.archive.connection
-    async with own.memory.database.as_owner() as owner:
+    async with own.memory.database.owner_connection() as owner:
         await owner.execute("create index facts_embedding_next on facts (tenant_id)")
     await connection.execute(
         "update pg_index set indisvalid = false where indexrelid = 'facts_embedding_next'::regclass"
@@ -217,7 +217,7 @@ async def test_an_unfinished_build_is_no_hindrance(own):
 
 @pytest.mark.parametrize("ended", ["after the old one was dropped", "while the old one was dropped"])
 async def test_an_upkeep_that_ended_before_the_new_index_had_its_name_is_finished_by_the_next(own, ended):
-    async with own.memory.database.as_owner() as owner:
+    async with own.memory.database.owner_connection() as owner:
         await owner.execute(
             "create index episodes_embedding_next on episodes using hnsw (embedding vector_cosine_ops)"
         )
@@ -236,7 +236,7 @@ async def test_an_upkeep_that_ended_before_the_new_index_had_its_name_is_finishe
 @pytest.mark.slow
 async def test_a_table_of_thousands_gets_a_graph_while_searches_go_on(environment, engine, tmp_path):
     async with apart(tmp_path, environment, engine) as own:
-        caller = await fill(own, "grown", "facts", upkeep.OUTGROWN_ROWS + 1)
+        caller = await fill(own, "grown", "facts", index_upkeep.MAX_IVFFLAT_ROWS + 1)
         await own.archive.connection.execute("analyze facts")
 
         async def found():
@@ -246,7 +246,7 @@ async def test_a_table_of_thousands_gets_a_graph_while_searches_go_on(environmen
                 "thing number 77",
                 types=[MemoryType.FACT],
                 scope="*",
-                mode=Mode.HYBRID,
+                mode=SearchMode.HYBRID,
                 limit=10,
                 min_confidence=0.2,
             )
@@ -263,23 +263,23 @@ async def test_a_table_of_thousands_gets_a_graph_while_searches_go_on(environmen
         assert done["rebuilt"] == ["facts"]
         told = done["indexes"]["facts"]
         assert (told["before"]["method"], told["method"]) == ("ivfflat", "hnsw")
-        assert told["rows"] == pytest.approx(upkeep.OUTGROWN_ROWS + 1, rel=0.05)
-        assert told["recall"] >= upkeep.LEAST_RECALL
+        assert told["rows"] == pytest.approx(index_upkeep.MAX_IVFFLAT_ROWS + 1, rel=0.05)
+        assert told["recall"] >= index_upkeep.MIN_RECALL
         assert min(told["index_ms"], told["exact_ms"]) > 0
         assert (await kept(own))["rebuilt"] == []
 
         assert not await is_compared_with_each(own, caller), "the graph holds nothing else"
         assert "number 77" in await found()
-        await fill(own, "newcomers", "facts", upkeep.OUTGROWN_ROWS + 10)
+        await fill(own, "newcomers", "facts", index_upkeep.MAX_IVFFLAT_ROWS + 10)
         await own.archive.connection.execute("analyze facts")
         assert await is_compared_with_each(own, caller), "most of the graph is others'"
 
 
 async def is_compared_with_each(at, caller):
     """Whether a search looks at every vector, by what is known now."""
-    memory = replace(at.memory, sizes=Kept(0), graphs=Kept(0))
+    memory = replace(at.memory, sizes=TtlCache(0), graphs=TtlCache(0))
     async with memory.reading(caller) as tx:
-        look = Look(memory, tx, caller, "tea", [0.0], Mode.SEMANTIC, "*", 0.2, 10)
+        look = Search(memory, tx, caller, "tea", [0.0], SearchMode.SEMANTIC, "*", 0.2, 10)
         return (await look.way_to(MemoryType.FACT)).exactly
 
 
@@ -322,6 +322,6 @@ async def test_without_the_owner_upkeep_says_what_is_missing(own):
     alone = await db.connect(own.butler.place.dsn, pool_size=1)
     try:
         with pytest.raises(Forbidden, match="BUTLERS_ADMIN_DATABASE_URL"):
-            await upkeep.keep_indexes(replace(own.memory, database=alone), own.butler.caller())
+            await index_upkeep.maintain_indexes(replace(own.memory, database=alone), own.butler.caller())
     finally:
         await alone.close()

@@ -14,11 +14,11 @@ from butlers.errors import Unavailable
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
 from butlers.modules.memory import minilm
-from butlers.modules.memory.domain.maturity import inverted
+from butlers.modules.memory.domain.maturity import anti_pattern_content
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.embedding import EmbeddingEngine
 from butlers.modules.memory.module import MemoryModule
-from butlers.modules.memory.operations import feedback, management, sweeps
+from butlers.modules.memory.operations import decay_sweep, feedback, management
 from database.stage import connected
 from memory.stage import ASKED
 from memory.thinking import apart
@@ -98,7 +98,7 @@ async def test_the_rule_becomes_a_warning_that_keeps_what_it_was(memory, caller,
     rule = await harmful(tools)
     before = await archive.row("rule", rule)
     await archive.change("rule", rule, metadata="""metadata || '{"status": "fading", "mine": 1}'""")
-    swept = await sweeps.sweep(memory, caller)
+    swept = await decay_sweep.sweep(memory, caller)
     assert (swept["rules_inverted"], swept["rules_seen"]) == (1, 0)
     row = await archive.row("rule", rule)
     assert row["content"] == WARNING
@@ -118,9 +118,9 @@ async def test_a_rule_without_a_reason_says_that_there_is_none(memory, caller, a
     rule = await tools.rule(RULE)
     for _ in range(3):
         await tools("memory_mark_harmful", rule_id=rule)
-    await sweeps.sweep(memory, caller)
-    assert (await archive.row("rule", rule))["content"] == inverted(RULE, [])
-    assert inverted(RULE, []).endswith("This caused problems because: no reason was given")
+    await decay_sweep.sweep(memory, caller)
+    assert (await archive.row("rule", rule))["content"] == anti_pattern_content(RULE, [])
+    assert anti_pattern_content(RULE, []).endswith("This caused problems because: no reason was given")
 
 
 async def test_the_warning_is_found_by_its_new_words_and_its_new_vector(memory, caller, archive, tools, engine):
@@ -128,7 +128,7 @@ async def test_the_warning_is_found_by_its_new_words_and_its_new_vector(memory, 
     await tools.rule("Bring an umbrella when it rains")
     asked = {"types": ["rule"], "min_confidence": 0}
     assert await tools.ids("memory_search", query="allergic", mode="keyword", **asked) == []
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     assert await tools.ids("memory_search", query="allergic", mode="keyword", **asked) == [rule]
     (first, *_) = await tools("memory_search", query=WARNING, mode="semantic", **asked)
     assert (first["id"], first["similarity"]) == (rule, pytest.approx(1.0, abs=1e-4))
@@ -145,7 +145,7 @@ async def test_the_warning_is_found_by_its_new_words_and_its_new_vector(memory, 
 async def test_one_event_tells_of_the_inversion_and_not_what_it_said(memory, caller, archive, tools):
     rule = await harmful(tools)
     for _ in range(3):
-        await sweeps.sweep(memory, caller)
+        await decay_sweep.sweep(memory, caller)
     (event,) = [each for each in await archive.events(caller.tenant) if each["event_type"] == "rule_inverted"]
     assert (event["entity_type"], event["entity_id"]) == ("rule", rule)
     assert (event["actor"], event["request_id"]) == ("somebody", caller.request_id)
@@ -155,7 +155,7 @@ async def test_one_event_tells_of_the_inversion_and_not_what_it_said(memory, cal
 
 async def test_any_number_of_harmful_rules_is_inverted_by_two_sweeps_at_once_each_once(memory, caller, archive):
     ids = await harmful_rows(archive, caller.tenant, 120)
-    both = await asyncio.gather(*(sweeps.sweep(memory, caller) for _ in range(2)))
+    both = await asyncio.gather(*(decay_sweep.sweep(memory, caller) for _ in range(2)))
     assert sum(each["rules_inverted"] for each in both) == 120
     assert await inversions(archive, caller.tenant) == dict.fromkeys(ids, 1)
     rows = await archive.rows(
@@ -165,14 +165,14 @@ async def test_any_number_of_harmful_rules_is_inverted_by_two_sweeps_at_once_eac
     )
     for row in rows:
         number = row["original"].removeprefix("Open door ")
-        assert row["content"] == inverted(f"Open door {number}", [f"draught {number}"])
+        assert row["content"] == anti_pattern_content(f"Open door {number}", [f"draught {number}"])
         assert not row["waits"]
 
 
 async def test_a_rule_that_is_forgotten_in_between_stays_forgotten_as_it_was(memory, caller, archive, tools, engine):
     rule = await harmful(tools)
     slow = Slowly(engine)
-    sweeping = asyncio.create_task(sweeps.sweep(replace(memory, embedder=slow), caller))
+    sweeping = asyncio.create_task(decay_sweep.sweep(replace(memory, embedder=slow), caller))
     await slow.began.wait()
     await management.forget(memory, caller, MemoryType.RULE, UUID(rule), ASKED)
     slow.may_end.set()
@@ -183,14 +183,14 @@ async def test_a_rule_that_is_forgotten_in_between_stays_forgotten_as_it_was(mem
     assert await inversions(archive, caller.tenant) == {}
     await tools("memory_restore", memory_type="rule", memory_id=rule)
     assert await tools.ids("memory_recall", topic=RULE) == [], "it still waits to be a warning"
-    assert (await sweeps.sweep(memory, caller))["rules_inverted"] == 1
+    assert (await decay_sweep.sweep(memory, caller))["rules_inverted"] == 1
 
 
 @pytest.mark.parametrize("how", ["harmful", "helpful", "confirmed"])
 async def test_a_mark_in_between_counts_and_the_rule_is_inverted_once(memory, caller, archive, tools, engine, how):
     rule = await harmful(tools)
     slow = Slowly(engine)
-    sweeping = asyncio.create_task(sweeps.sweep(replace(memory, embedder=slow), caller))
+    sweeping = asyncio.create_task(decay_sweep.sweep(replace(memory, embedder=slow), caller))
     await slow.began.wait()
     if how == "harmful":
         await feedback.mark_harmful(memory, caller, UUID(rule), "the bill was high", ASKED)
@@ -200,7 +200,7 @@ async def test_a_mark_in_between_counts_and_the_rule_is_inverted_once(memory, ca
         await feedback.confirm(memory, caller, MemoryType.RULE, UUID(rule), ASKED)
     slow.may_end.set()
     await sweeping
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     row = await archive.row("rule", rule)
     assert row["maturity"] == "anti_pattern"
     assert await inversions(archive, caller.tenant) == {rule: 1}
@@ -216,8 +216,8 @@ async def test_marks_and_sweeps_at_once_lose_no_mark_and_invert_once(memory, arc
         rule = await harmful(tools)
         marks = [feedback.mark_harmful(memory, caller, UUID(rule), None, ASKED) for _ in range(4)]
         helps = [feedback.mark_helpful(memory, caller, UUID(rule), ASKED) for _ in range(4)]
-        await asyncio.gather(sweeps.sweep(memory, caller), *marks, sweeps.sweep(memory, caller), *helps)
-        await sweeps.sweep(memory, caller)
+        await asyncio.gather(decay_sweep.sweep(memory, caller), *marks, decay_sweep.sweep(memory, caller), *helps)
+        await decay_sweep.sweep(memory, caller)
         row = await archive.row("rule", rule)
         assert (row["harmful_count"], row["success_count"], row["applied_count"]) == (7, 4, 11)
         assert (row["maturity"], row["content"]) == ("anti_pattern", WARNING)
@@ -227,7 +227,7 @@ async def test_marks_and_sweeps_at_once_lose_no_mark_and_invert_once(memory, arc
 
 async def test_a_warning_never_decays_is_never_promoted_and_never_inverted_again(memory, caller, archive, tools):
     rule = await harmful(tools)
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     await archive.age("rule", rule, 20_000)
     await archive.change("rule", rule, last_confirmed_at="null")
     for _ in range(20):
@@ -235,7 +235,7 @@ async def test_a_warning_never_decays_is_never_promoted_and_never_inverted_again
     for _ in range(40):
         marked = await tools("memory_mark_harmful", rule_id=rule)
     assert (marked["maturity"], marked["needs_inversion"]) == ("anti_pattern", False)
-    swept = await sweeps.sweep(memory, caller, capped=False)
+    swept = await decay_sweep.sweep(memory, caller, capped=False)
     assert (swept["rules_inverted"], swept["rules_seen"], swept["rules_forgotten"]) == (0, 0, 0)
     record = await tools("memory_get", type="rule", id=rule)
     assert (record["content"], record["confidence"], record["lifecycle"]) == (WARNING, 0.5, "active")
@@ -246,7 +246,7 @@ async def test_a_warning_is_recalled_and_stands_in_the_context(memory, caller, t
     asked = {"trigger_prompt": "Shall I order seafood for the table?", "butler": memory.butler}
     assert await tools.ids("memory_recall", topic="order seafood") == []
     assert "seafood" not in str(await tools("memory_context", **asked))
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     (recalled,) = await tools("memory_recall", topic="order seafood")
     assert (recalled["id"], recalled["maturity"], recalled["content"]) == (rule, "anti_pattern", WARNING)
     assert WARNING in str(await tools("memory_context", **asked))
@@ -256,7 +256,7 @@ async def test_a_warning_is_recalled_and_stands_in_the_context(memory, caller, t
 async def test_a_permanent_and_an_unbelieved_rule_are_inverted_as_well(memory, caller, archive):
     permanent = await harmful_rows(archive, caller.tenant, 1, decay_rate="0", permanence="'permanent'")
     unbelieved = await harmful_rows(archive, caller.tenant, 1, last_confirmed_at="now() - interval '9 years'")
-    swept = await sweeps.sweep(memory, caller)
+    swept = await decay_sweep.sweep(memory, caller)
     assert (swept["rules_inverted"], swept["rules_forgotten"]) == (2, 0)
     assert await inversions(archive, caller.tenant) == dict.fromkeys(permanent + unbelieved, 1)
 
@@ -264,7 +264,7 @@ async def test_a_permanent_and_an_unbelieved_rule_are_inverted_as_well(memory, c
 async def test_a_dry_run_counts_harmful_rules_and_asks_no_model(memory, caller, archive, engine):
     await harmful_rows(archive, caller.tenant, 3)
     before = await archive.everything(caller.tenant)
-    preview = await sweeps.preview(replace(memory, embedder=Missing(engine)), caller)
+    preview = await decay_sweep.preview(replace(memory, embedder=Missing(engine)), caller)
     assert preview["rules_inverted"] == 3
     assert await archive.everything(caller.tenant) == before
 
@@ -281,18 +281,18 @@ async def test_without_the_model_time_goes_on_and_the_sweep_fails_clearly(tmp_pa
                 who.tenant,
             )
         with pytest.raises(Unavailable, match="the embedding model is not installed") as raised:
-            await sweeps.sweep(replace(memory, embedder=Missing(engine)), ada, everywhere=True)
+            await decay_sweep.sweep(replace(memory, embedder=Missing(engine)), ada, everywhere=True)
         assert str(raised.value) == "unavailable: the embedding model is not installed. Install it."
         for who in (ada, bob):
             assert await archive.count("facts", who.tenant, "validity = 'expired'") == 1
             assert await archive.count("rules", who.tenant, "metadata ? 'needs_inversion'") == 1
-        done = await sweeps.sweep(memory, ada, everywhere=True)
+        done = await decay_sweep.sweep(memory, ada, everywhere=True)
         assert (done["rules_inverted"], done["facts_expired"]) == (2, 0)
 
 
 def damaged(home, at):
     """The real engine, whose graph was cut off on the disk."""
-    path = minilm.graph(home / "models")
+    path = minilm.graph_file(home / "models")
     (at / path.name).write_bytes(path.read_bytes()[:100_000])
     return EmbeddingEngine(at)
 
@@ -306,7 +306,7 @@ async def test_a_model_that_is_damaged_keeps_time_from_nothing(memory, caller, a
     )
     engine = await asyncio.to_thread(damaged, home, tmp_path)
     with pytest.raises(Unavailable, match="the embedding model"):
-        await sweeps.sweep(replace(memory, embedder=engine), caller)
+        await decay_sweep.sweep(replace(memory, embedder=engine), caller)
     assert await archive.count("facts", caller.tenant, "validity = 'expired'") == 1
 
 
@@ -330,7 +330,7 @@ async def test_a_rule_that_somebody_holds_for_a_while_does_not_end_the_sweep(mem
     async with connected(butler.place.admin_dsn) as another:
         async with another.transaction():
             await another.execute("select from rules where id = $1 for update", rule)
-            sweeping = asyncio.create_task(sweeps.sweep(memory, caller))
+            sweeping = asyncio.create_task(decay_sweep.sweep(memory, caller))
             await asyncio.sleep(2.4)
         assert (await sweeping)["rules_inverted"] == 1
 
@@ -339,5 +339,5 @@ async def test_one_tenants_harmful_rule_is_not_inverted_by_anothers_sweep(memory
     await harmful(tools)
     await harmful(stranger)
     before = await archive.everything(stranger.tenant)
-    assert (await sweeps.sweep(memory, caller))["rules_inverted"] == 1
+    assert (await decay_sweep.sweep(memory, caller))["rules_inverted"] == 1
     assert await archive.everything(stranger.tenant) == before

@@ -18,11 +18,11 @@ from butlers import app
 from butlers.caller import Caller
 from butlers.errors import ConfigurationFault, Unavailable
 from butlers.modules.memory import minilm
-from butlers.modules.memory.domain.model import MemoryType, Mode, NewFact, NewRule, fact_text
+from butlers.modules.memory.domain.model import MemoryType, NewFact, NewRule, SearchMode, fact_text
 from butlers.modules.memory.embedding import EmbeddingEngine
 from butlers.modules.memory.onnx_folder import OnnxFolder
-from butlers.modules.memory.operations import management, reading, reembedding, sweeps, writing
-from butlers.modules.memory.operations.patience import patiently
+from butlers.modules.memory.operations import decay_sweep, management, reading, reembedding, writing
+from butlers.modules.memory.operations.retry import retry_when_busy
 from memory.stage import ASKED, write_butler
 from memory.thinking import apart, happened
 
@@ -69,7 +69,7 @@ def write_model(at, name="bag-of-words", *, seed=1, dimensions=384, pooled=False
     )
     opset = helper.make_opsetid("", 17)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), folder / "model.onnx")
-    shutil.copy(minilm.folder() / "tokenizer.json", folder)
+    shutil.copy(minilm.model_folder() / "tokenizer.json", folder)
     if longest:
         (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest}))
     return folder
@@ -157,7 +157,7 @@ async def shown(memory, caller, query, mode="semantic"):
     """What a search among everything gives."""
     kinds = list(MemoryType)
     return await reading.search(
-        memory, caller, query, types=kinds, scope="*", mode=Mode(mode), limit=50, min_confidence=0
+        memory, caller, query, types=kinds, scope="*", mode=SearchMode(mode), limit=50, min_confidence=0
     )
 
 
@@ -215,13 +215,13 @@ def test_how_many_tokens_are_read_is_part_of_the_version(tmp_path):
 def configured(at, folder, **butler):
     """The configuration of a butler that brings its own model."""
     extra = f'[modules.memory.embedding]\nfolder = "{folder}"\n'
-    return app.configuration(write_butler(at, butler.get("name", f"brings{uuid4().hex[:8]}"), extra))
+    return app.load_configuration(write_butler(at, butler.get("name", f"brings{uuid4().hex[:8]}"), extra))
 
 
 async def refused(at, folder, environment):
     """Why a butler does not start with that folder."""
     with pytest.raises(Unavailable, match="the module memory did not start") as raised:
-        async with app.opened(configured(at, folder), environment):
+        async with app.open_butler(configured(at, folder), environment):
             pass
     return str(raised.value)
 
@@ -277,7 +277,7 @@ async def test_old_vectors_are_not_compared_with_new_ones_and_words_find_both(me
         assert {str(each["id"]) for each in blended if each["similarity"] is None} == (
             ids["old"] if at is renewed else ids["new"]
         )
-    assert await reembedding.backlog(renewed, caller) == await reembedding.backlog(memory, caller) == 3
+    assert await reembedding.count_stale(renewed, caller) == await reembedding.count_stale(memory, caller) == 3
 
 
 async def lived(memory, caller, archive):
@@ -323,7 +323,7 @@ async def test_every_memory_of_every_state_is_embedded_anew_as_if_it_were_new(
     """Scenario: Re-embed migration support"""
     facts, rules, episodes = await lived(memory, caller, archive)
     before = await besides(archive, caller.tenant)
-    assert await reembedding.backlog(renewed, caller) == 12
+    assert await reembedding.count_stale(renewed, caller) == 12
     steps = []
     done = await reembedding.reembed(renewed, caller, tell=lambda *step: steps.append(step))
     assert done == {
@@ -346,7 +346,7 @@ async def test_every_memory_of_every_state_is_embedded_anew_as_if_it_were_new(
         ("all-MiniLM-L6-v2", "1"),
         ("bag-of-words", other.version.version),
     }
-    assert await reembedding.backlog(renewed, caller) == 0
+    assert await reembedding.count_stale(renewed, caller) == 0
     assert (await reembedding.reembed(renewed, caller))["facts"] == 0
     assert await renewals(archive, caller.tenant) == 12
     assert (await reembedding.reembed(memory, caller))["episodes"] == 3, "and back to the model that comes with it"
@@ -373,8 +373,8 @@ async def test_the_event_of_a_renewal_names_version_and_number_and_no_content(
 async def test_a_dry_run_counts_and_changes_nothing(memory, renewed, caller, archive):
     await lived(memory, caller, archive)
     before = await archive.everything(caller.tenant)
-    assert await reembedding.backlog(renewed, caller) == 12
-    assert await reembedding.backlog(memory, caller) == 1, "the one that has no vector at all"
+    assert await reembedding.count_stale(renewed, caller) == 12
+    assert await reembedding.count_stale(memory, caller) == 1, "the one that has no vector at all"
     assert await archive.everything(caller.tenant) == before
 
 
@@ -399,7 +399,7 @@ async def test_ended_half_way_it_goes_on_where_it_was_and_does_nothing_twice(mem
     for _ in range(3):
         if left:
             await cut_short(renewed, caller)
-        waits = await reembedding.backlog(renewed, caller)
+        waits = await reembedding.count_stale(renewed, caller)
         assert waits < left or not left
         assert await renewals(archive, caller.tenant) == 1_500 - waits, "what is done is on the trail, once"
         left = waits
@@ -445,7 +445,7 @@ async def test_what_happens_to_a_memory_while_it_is_embedded_is_not_undone(
     await tools("memory_forget", memory_type="fact", memory_id=forgotten)
     latest = await tools.fact("new", predicate="b")
     late = (await writing.store_fact(renewed, caller, NewFact(subject="x", predicate="y", content="z"), ASKED))["id"]
-    await sweeps.sweep(memory, caller)
+    await decay_sweep.sweep(memory, caller)
     slow.may_end.set()
     await running
     rows = await archive.rows("select id::text, validity from facts where tenant_id = $1", caller.tenant)
@@ -474,7 +474,7 @@ async def test_a_rule_that_says_something_else_by_now_keeps_the_vector_of_what_i
     slow.may_end.set()
     assert (await running)["rules"] == 0
     assert await assert_embedded_by(engine, archive, caller.tenant) == 1
-    assert await reembedding.backlog(renewed, caller) == 1, "it waits for the next time"
+    assert await reembedding.count_stale(renewed, caller) == 1, "it waits for the next time"
 
 
 async def test_recalling_and_storing_go_on_while_everything_is_embedded_anew(tmp_path, environment, engine, other):
@@ -491,7 +491,7 @@ async def test_recalling_and_storing_go_on_while_everything_is_embedded_anew(tmp
             async with memory.transaction(caller):
                 await together.wait()
 
-        await asyncio.gather(*(patiently(connected) for _ in range(together.parties)))
+        await asyncio.gather(*(retry_when_busy(connected) for _ in range(together.parties)))
 
         async def recalled():
             await asyncio.sleep(random.uniform(0, 0.08))
@@ -521,14 +521,14 @@ async def test_a_butler_with_another_model_embeds_everything_of_everybody_in_its
             await lived(own.memory, who, own.archive)
         (tmp_path / "again").mkdir()
         again = configured(tmp_path / "again", folder, name=own.memory.butler)
-        async with app.opened(again, environment) as butler:
+        async with app.open_butler(again, environment) as butler:
             module = butler.modules[0]
             assert module.state.embedder.version == other.version
             (check, *_) = await module.checks()
             assert check.state == "ok"
             assert check.found == f"bag-of-words {other.version.version}, 384 dimensions"
-            assert await reembedding.backlog(module.state, ada) == 12
-            assert await reembedding.backlog(module.state, ada, everywhere=True) == 24
+            assert await reembedding.count_stale(module.state, ada) == 12
+            assert await reembedding.count_stale(module.state, ada, everywhere=True) == 24
             (job,) = [job for job in module.jobs() if job.name == "reembed"]
             done = await job.run(butler.caller("nobody", actor="the clock"))
             assert (done["facts"], done["rules"], done["episodes"]) == (12, 6, 6)

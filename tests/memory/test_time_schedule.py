@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from fastmcp import Client
 
-from butlers.host import keys
-from butlers.host.keys import NewKey
+from butlers.host import api_keys
+from butlers.host.api_keys import NewKey
 from database.stage import connected, eventually
 from memory.stage import Archive, Tools
 from memory.thinking import EVERY_SECOND, write_thinking_butler
@@ -176,9 +176,9 @@ async def reached(address, admin):
     async with AsyncExitStack() as stack:
         made = {}
         for tenant in TENANTS:
-            _, key = await keys.create(admin, NewKey(tenant=tenant, actor="somebody"))
+            _, key = await api_keys.create_key(admin, NewKey(tenant=tenant, actor="somebody"))
             made[tenant] = Tools(await stack.enter_async_context(Client(address, auth=key)), tenant)
-        _, key = await keys.create(admin, NewKey(tenant="watch", actor="prometheus", roles=("admin",)))
+        _, key = await api_keys.create_key(admin, NewKey(tenant="watch", actor="prometheus", roles=("admin",)))
         yield made, key
 
 

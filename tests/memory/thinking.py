@@ -16,7 +16,7 @@ from uuid import uuid4
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import ADMIN, Caller
-from butlers.contract import Answered, Usage
+from butlers.contract import SessionResult, Usage
 from butlers.environment import Environment
 from butlers.modules.memory.domain.model import NewEpisode
 from butlers.modules.memory.embedding import EmbeddingEngine
@@ -96,7 +96,9 @@ class Thinker:
         if self.missing is not None:
             raise self.missing
 
-    async def spawn(self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False) -> Answered:
+    async def spawn(
+        self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False
+    ) -> SessionResult:
         self.asked.append(Asked(caller, prompt, trigger_source, internal))
         try:
             answer = self.says(prompt) if callable(self.says) else self.says
@@ -106,7 +108,7 @@ class Thinker:
             raise
         if isinstance(answer, Exception):
             raise answer
-        return Answered(uuid4(), answer, self.usage)
+        return SessionResult(uuid4(), answer, self.usage)
 
     @property
     def read(self) -> list[str]:
@@ -256,7 +258,7 @@ async def apart(at: Path, environment: Environment, engine: EmbeddingEngine) -> 
     """Such a butler, open."""
     folder = write_butler(at, f"apart{uuid4().hex[:10]}")
     async with contextlib.AsyncExitStack() as stack:
-        butler = await stack.enter_async_context(app.opened(app.configuration(folder), environment))
+        butler = await stack.enter_async_context(app.open_butler(app.load_configuration(folder), environment))
         connection = await stack.enter_async_context(connected(str(butler.place.admin_dsn)))
         yield Apart(butler, replace(butler.modules[0].state, embedder=engine), Archive(connection))
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 
-from butlers import embedded, migrate
+from butlers import embedded_server, migrate
 from butlers.host.migrations import CORE
 from butlers.modules.memory.migrations import MEMORY
 
@@ -22,7 +22,7 @@ APP = "the app"
 
 
 @pytest.fixture(scope="session")
-def server_dsn(cluster: embedded.Cluster) -> str:
+def server_dsn(cluster: embedded_server.Cluster) -> str:
     """A superuser's DSN of the server all test workers share."""
     return cluster.dsn("postgres")
 

@@ -101,12 +101,12 @@ async def test_a_database_at_head_is_recognised_without_importing_alembic(migrat
 
 async def test_the_application_itself_can_tell_what_is_pending(empty: str, migrated: str) -> None:
     async with connected(empty, APP) as connection:
-        assert await migrate.pending(connection, BRANCHES) == NOWHERE
+        assert await migrate.pending_branches(connection, BRANCHES) == NOWHERE
     async with connected(migrated, APP) as connection:
-        assert await migrate.pending(connection, BRANCHES) == {}
+        assert await migrate.pending_branches(connection, BRANCHES) == {}
     await migrate.downgrade(migrated, MEMORY, "mem_003", branches=BRANCHES, owner=OWNER)
     async with connected(migrated, APP) as connection:
-        assert await migrate.pending(connection, BRANCHES) == {"memory": "mem_003"}
+        assert await migrate.pending_branches(connection, BRANCHES) == {"memory": "mem_003"}
     done = await migrate.upgrade(migrated, BRANCHES, app_role=APP, owner=OWNER)
     assert (done.before, done.after) == ({"core": CORE.head, "memory": "mem_003"}, HEADS)
 
@@ -116,7 +116,7 @@ async def test_a_role_without_rights_is_told_to_migrate(migrated: str) -> None:
         await connection.execute(f'revoke all on alembic_version from "{APP}"')
         await connection.execute(f'set role "{APP}"')
         with pytest.raises(MigrationFault, match="butlers migrate"):
-            await migrate.pending(connection, BRANCHES)
+            await migrate.pending_branches(connection, BRANCHES)
 
 
 async def test_row_21_a_migration_that_fails_half_way_leaves_nothing_behind(blank: str, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ async def test_a_database_of_a_newer_version_is_left_alone(migrated: str) -> Non
     async with connected(migrated) as connection:
         await connection.execute("update alembic_version set version_num = 'mem_999' where version_num like 'mem_%'")
         with pytest.raises(UnknownRevision, match=said):
-            await migrate.pending(connection, BRANCHES)
+            await migrate.pending_branches(connection, BRANCHES)
     with pytest.raises(UnknownRevision, match=said):
         await migrate.upgrade(migrated, BRANCHES, app_role=APP, owner=OWNER)
     with pytest.raises(UnknownRevision, match=said):
@@ -163,8 +163,8 @@ async def test_a_butler_without_a_module_leaves_that_modules_tables_and_version(
     done = await migrate.upgrade(migrated, [CORE], app_role=APP, owner=OWNER)
     assert done.after == {"core": CORE.head}
     async with connected(migrated) as connection:
-        assert await migrate.pending(connection, [CORE]) == {}
-        assert await migrate.pending(connection, BRANCHES) == {"memory": "mem_005"}
+        assert await migrate.pending_branches(connection, [CORE]) == {}
+        assert await migrate.pending_branches(connection, BRANCHES) == {"memory": "mem_005"}
 
 
 async def test_down_to_nothing_and_up_again_gives_the_same_schema(migrated: str) -> None:
@@ -206,7 +206,7 @@ async def test_the_core_can_not_be_taken_from_under_the_memory(migrated: str) ->
     with pytest.raises(MigrationFault, match=r"taking back migration core_001 failed.*other objects depend on it"):
         await migrate.downgrade(migrated, CORE, "base", owner=OWNER)
     async with connected(migrated) as connection:
-        assert await migrate.pending(connection, BRANCHES) == {}
+        assert await migrate.pending_branches(connection, BRANCHES) == {}
 
 
 async def test_rights_that_somebody_changed_are_as_they_should_be_after_the_next_upgrade(migrated: str) -> None:
@@ -218,7 +218,7 @@ async def test_rights_that_somebody_changed_are_as_they_should_be_after_the_next
         assert done.before == done.after
         assert tuple(await connection.fetchrow(rights, APP) or ()) == (False, True)
         await connection.execute(f'revoke all on facts from "{APP}"')
-        await migrate.grant(connection, BRANCHES, app_role=APP)
+        await migrate.grant_privileges(connection, BRANCHES, app_role=APP)
         assert tuple(await connection.fetchrow(rights, APP) or ()) == (False, True)
 
 

@@ -24,11 +24,11 @@ async def backup(
     """
     from butlers import app
     from butlers import backup as backups
-    from butlers.environment import environment
+    from butlers.environment import read_environment
 
-    config = app.configuration(folder)
+    config = app.load_configuration(folder)
     today = datetime.now().astimezone().strftime("%Y-%m-%dT%H%M%S")
-    made = await backups.make(config, environment(), file or Path(f"{config.butler.name}-{today}.backup"))
+    made = await backups.create(config, read_environment(), file or Path(f"{config.butler.name}-{today}.backup"))
     if as_json:
         typer.echo(json.dumps({"file": str(made.file), "bytes": made.bytes}))
         return
@@ -47,9 +47,9 @@ async def restore(
     """
     from butlers import app
     from butlers import backup as backups
-    from butlers.environment import environment
+    from butlers.environment import read_environment
 
-    migration = await backups.restore(app.configuration(folder), environment(), file)
+    migration = await backups.restore(app.load_configuration(folder), read_environment(), file)
     rows = [
         {"branch": branch, "from": migration.before.get(branch) or "nothing", "to": now}
         for branch, now in migration.after.items()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers.cli.memory_calls import Key, Tenant, call, opened, several
+from butlers.cli.memory_client import Key, Tenant, call, opened, several
 from butlers.cli.output import HERE, AsJson, Folder, ask, command
 
 if TYPE_CHECKING:
@@ -174,29 +174,29 @@ async def list_(
     from butlers.cli import entity_views, memory_views
     from butlers.modules.memory.domain.entities import EntityType
     from butlers.modules.memory.operations import entities
-    from butlers.modules.memory.tools.answers import plain
+    from butlers.modules.memory.tools.answers import to_json
 
     kind = EntityType.named(entity_type.strip().lower()) if entity_type else None
     async with opened(folder, tenant) as reached:
-        found = await entities.listed(reached.memory, reached.caller, kind, merged=merged, limit=limit)
-    memory_views.show(plain(found), entity_views.listed, as_json=as_json)
+        found = await entities.list_entities(reached.memory, reached.caller, kind, merged=merged, limit=limit)
+    memory_views.show(to_json(found), entity_views.listed, as_json=as_json)
 
 
 async def _ask(folder: Path, tenant: str | None, source_id: str, target_id: str) -> None:
     """Show what a merge would do, and go on only when somebody says yes."""
     from butlers.cli import entity_views, memory_views
     from butlers.modules.memory.operations import entities
-    from butlers.modules.memory.tools.answers import plain
+    from butlers.modules.memory.tools.answers import to_json
 
     source, target = _id("source_entity_id", source_id), _id("target_entity_id", target_id)
     async with opened(folder, tenant) as reached:
-        would = await entities.preview(reached.memory, reached.caller, source, target)
+        would = await entities.preview_merge(reached.memory, reached.caller, source, target)
     # On stderr, so that stdout has the answer alone.
-    memory_views.show(plain(would), entity_views.side_by_side, as_json=False, aside=True)
+    memory_views.show(to_json(would), entity_views.side_by_side, as_json=False, aside=True)
     ask("Merge the first into the second?", "nothing was merged")
 
 
 def _id(name: str, text: str) -> "UUID":
-    from butlers.modules.memory.tools.arguments import required_entity
+    from butlers.modules.memory.tools.arguments import parse_entity_id
 
-    return required_entity(name, text)
+    return parse_entity_id(name, text)

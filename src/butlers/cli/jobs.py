@@ -20,8 +20,8 @@ async def listed(folder: Folder = HERE, as_json: AsJson = False) -> None:
     """
     from butlers import app as butlers
 
-    async with butlers.scheduled(folder) as (_, scheduler):
-        standings = await scheduler.standings()
+    async with butlers.open_scheduler(folder) as (_, scheduler):
+        standings = await scheduler.job_statuses()
     rows = [asdict(each) for each in standings]
     if not as_json:
         for row in rows:
@@ -44,8 +44,8 @@ async def run_now(
     from butlers import app as butlers
     from butlers.errors import NotFound
 
-    async with butlers.scheduled(folder) as (butler, scheduler):
-        jobs = {job.name: job for job in butlers.jobs(butler)}
+    async with butlers.open_scheduler(folder) as (butler, scheduler):
+        jobs = {job.name: job for job in butlers.all_jobs(butler)}
         if name not in jobs:
             raise NotFound(f"there is no job {name}", hint=f"There are: {', '.join(jobs) or 'none'}.")
         done = dict(await scheduler.run(jobs[name]))

@@ -31,15 +31,15 @@ async def create(
     Example: `butlers key create . --tenant acme --actor support-bot --expires 30d`
     """
     from butlers import app as composition
-    from butlers.environment import environment
-    from butlers.host import keys
+    from butlers.environment import read_environment
+    from butlers.host import api_keys
 
-    wanted = keys.NewKey(
+    wanted = api_keys.NewKey(
         tenant=tenant, actor=actor, roles=tuple(role or ()), elevated=elevated, expires_at=_moment(expires)
     )
-    config = composition.configuration(folder)
-    async with composition.ready(config, environment()) as place, place.as_owner() as owner:
-        key_id, text = await keys.create(owner, wanted)
+    config = composition.load_configuration(folder)
+    async with composition.migrated_database(config, read_environment()) as place, place.owner_connection() as owner:
+        key_id, text = await api_keys.create_key(owner, wanted)
     if as_json:
         show([{"id": key_id, "tenant": tenant, "actor": actor, "key": text}], (), as_json=True)
         return
@@ -55,12 +55,12 @@ async def list_keys(folder: Folder = HERE, as_json: AsJson = False) -> None:
     Example: `butlers key list .`
     """
     from butlers import app as composition
-    from butlers.environment import environment
-    from butlers.host import keys
+    from butlers.environment import read_environment
+    from butlers.host import api_keys
 
-    config = composition.configuration(folder)
-    async with composition.ready(config, environment()) as place, place.as_owner() as owner:
-        known = await keys.everyone(owner)
+    config = composition.load_configuration(folder)
+    async with composition.migrated_database(config, read_environment()) as place, place.owner_connection() as owner:
+        known = await api_keys.list_keys(owner)
     now = datetime.now(UTC)
     rows = [{**asdict(key), "state": key.state(now)} for key in known]
     show(rows, ("id", "tenant", "actor", "roles", "elevated", "state", "expires_at"), as_json=as_json)
@@ -78,16 +78,16 @@ async def revoke(
     Example: `butlers key revoke . 3f2a8c1e-…`
     """
     from butlers import app as composition
-    from butlers.environment import environment
-    from butlers.host import keys
+    from butlers.environment import read_environment
+    from butlers.host import api_keys
 
     try:
         wanted = UUID(key_id)
     except ValueError:
         raise InvalidInput(f"{key_id} is not a key's id", hint="`butlers key list` shows the ids.") from None
-    config = composition.configuration(folder)
-    async with composition.ready(config, environment()) as place, place.as_owner() as owner:
-        await keys.revoke(owner, wanted)
+    config = composition.load_configuration(folder)
+    async with composition.migrated_database(config, read_environment()) as place, place.owner_connection() as owner:
+        await api_keys.revoke_key(owner, wanted)
     if as_json:
         show([{"revoked": wanted}], (), as_json=True)
         return

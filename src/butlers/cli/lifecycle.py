@@ -23,7 +23,7 @@ async def init(
     """
     from butlers import scaffold
 
-    written = scaffold.write(folder, name)
+    written = scaffold.write_butler(folder, name)
     if as_json:
         show([{"wrote": path} for path in written], (), as_json=True)
         return
@@ -52,7 +52,7 @@ async def run(
         return
 
     def announce(address: str) -> None:
-        butler = app.configuration(folder).butler
+        butler = app.load_configuration(folder).butler
         entry: dict[str, object] = {"type": "http", "url": address}
         header = ""
         if butler.auth.mode != "local":
@@ -79,11 +79,11 @@ async def dsn(
     Example: `psql "$(butlers dsn .)"`
     """
     from butlers import app
-    from butlers.environment import environment
+    from butlers.environment import read_environment
     from butlers.errors import ConfigurationFault
 
-    config = app.configuration(folder)
-    async with app.ready(config, environment(), stop=False) as place:
+    config = app.load_configuration(folder)
+    async with app.migrated_database(config, read_environment(), stop=False) as place:
         uri = place.admin_dsn if admin else place.dsn
     if uri is None:
         raise ConfigurationFault("no administrator of this database is known", hint="Set BUTLERS_ADMIN_DATABASE_URL.")
@@ -97,11 +97,11 @@ async def migrate(folder: Folder = HERE, as_json: AsJson = False) -> None:
     Example: `butlers migrate .`
     """
     from butlers import app
-    from butlers.environment import environment
+    from butlers.environment import read_environment
 
-    config = app.configuration(folder)
-    async with app.placed(config, environment()) as place:
-        migration = await app.upgraded(place, app.branches(config))
+    config = app.load_configuration(folder)
+    async with app.locate_database(config, read_environment()) as place:
+        migration = await app.upgrade_schema(place, app.migration_branches(config))
     rows = [
         {"branch": branch, "from": migration.before.get(branch) or "nothing", "to": now}
         for branch, now in migration.after.items()
@@ -116,10 +116,10 @@ async def doctor(folder: Folder = HERE, as_json: AsJson = False) -> None:
     Example: `butlers doctor .`
     """
     from butlers import doctor as surgery
-    from butlers.environment import environment
+    from butlers.environment import read_environment
 
-    checks = await surgery.examine(folder, environment())
-    show(checks, ("state", "name", "found", "mend"), as_json=as_json)
+    checks = await surgery.run_checks(folder, read_environment())
+    show(checks, ("state", "name", "found", "fix"), as_json=as_json)
     if any(check.state == "fail" for check in checks):
         raise typer.Exit(1)
 

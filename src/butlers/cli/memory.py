@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import entities, memory_care, memory_files, memory_jobs
-from butlers.cli.memory_calls import Key, Tenant, call, several
+from butlers.cli import entities, memory_export, memory_jobs, memory_removal
+from butlers.cli.memory_client import Key, Tenant, call, several
 from butlers.cli.output import HERE, AsJson, Folder, command
 
 app = typer.Typer(help="Store, find and look after memories; export and import them.", no_args_is_help=True)
@@ -333,7 +333,7 @@ async def stats(
     await call("memory_stats", folder, tenant, as_json, scope=scope)
 
 
-for name, each in (*memory_files.COMMANDS.items(), *memory_jobs.COMMANDS.items(), *memory_care.COMMANDS.items()):
+for name, each in (*memory_export.COMMANDS.items(), *memory_jobs.COMMANDS.items(), *memory_removal.COMMANDS.items()):
     app.command(name=name)(each)
 app.add_typer(entities.app, name="entity")
 

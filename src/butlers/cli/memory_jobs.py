@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli.memory_calls import Key, Tenant, call, opened
+from butlers.cli.memory_client import Key, Tenant, call, opened
 from butlers.cli.output import HERE, AsJson, Folder, command
 from butlers.cli.progress import progress
 
@@ -38,10 +38,10 @@ async def consolidate(
             return
         with progress("consolidating") as told:
 
-            def tell(report: consolidation.Report) -> None:
+            def tell(report: consolidation.ConsolidationReport) -> None:
                 told(report.record.episodes, report.waiting)
 
-            done = await consolidation.run(memory, caller, everywhere=all_tenants, tell=tell)
+            done = await consolidation.consolidate(memory, caller, everywhere=all_tenants, tell=tell)
     memory_views.show(done, memory_views.consolidated, as_json=as_json)
 
 
@@ -61,14 +61,14 @@ async def sweep(
     Example: `butlers memory sweep . --dry-run`
     """
     from butlers.cli import memory_views
-    from butlers.modules.memory.operations import sweeps
+    from butlers.modules.memory.operations import decay_sweep
 
     async with opened(folder, tenant) as reached:
         if dry_run:
-            done = await sweeps.preview(reached.memory, reached.caller, everywhere=all_tenants)
+            done = await decay_sweep.preview(reached.memory, reached.caller, everywhere=all_tenants)
         else:
             with progress("sweeping") as told:
-                done = await sweeps.sweep(
+                done = await decay_sweep.sweep(
                     reached.memory, reached.caller, everywhere=all_tenants, capped=not no_cap, tell=told
                 )
     memory_views.show(done, memory_views.did, as_json=as_json)
@@ -98,7 +98,7 @@ async def cleanup(
             done = await cleaning.preview(memory, caller, everywhere=all_tenants, max_entries=max_entries)
         else:
             with progress("cleaning up") as told:
-                done = await cleaning.clean(
+                done = await cleaning.clean_up(
                     memory, caller, everywhere=all_tenants, max_entries=max_entries, tell=told
                 )
     memory_views.show(done, memory_views.did, as_json=as_json)
@@ -121,7 +121,7 @@ async def reembed(
 
     async with opened(folder, tenant) as reached:
         if dry_run:
-            waiting = await reembedding.backlog(reached.memory, reached.caller, everywhere=all_tenants)
+            waiting = await reembedding.count_stale(reached.memory, reached.caller, everywhere=all_tenants)
             done = {"dry_run": True, "waiting": waiting}
         else:
             with progress("embedding anew") as told:

@@ -31,12 +31,12 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from butlers.environment import environment
+        from butlers.environment import read_environment
         from butlers.host import logs
 
         try:
-            env = environment()
-            logs.configure(env.log_level if _is_asked_for(function) else "warning", env.log_format)
+            env = read_environment()
+            logs.configure_logging(env.log_level if _is_asked_for(function) else "warning", env.log_format)
             asyncio.run(_finished(function(*args, **kwargs)))
         except Fault as fault:
             typer.echo(spelled(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip()), err=True)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from butlers.cli.memory_calls import Tenant
+from butlers.cli.memory_client import Tenant
 from butlers.cli.output import HERE, AsJson, Folder, ask, command
 from butlers.errors import Fault
 
 if TYPE_CHECKING:
-    from butlers.connect import Change
+    from butlers.connect import FileChange
 
 CLAUDE_CODE = "claude-code"
 hook = typer.Typer(
@@ -35,13 +35,13 @@ async def trigger(
     """
     from butlers import app
     from butlers.cli import memory_views
-    from butlers.environment import environment
+    from butlers.environment import read_environment
 
     # What the session had started would outlive it.
-    app.end_on_sigterm()
+    app.cancel_on_sigterm()
     async with (
-        app.opened(app.configuration(folder), environment()) as butler,
-        app.serving(butler, over_http=False, by_the_clock=False),
+        app.open_butler(app.load_configuration(folder), read_environment()) as butler,
+        app.open_server(butler, over_http=False, by_the_clock=False),
     ):
         answered = await butler.spawner.spawn(butler.caller(tenant), prompt, trigger_source="cli")
     if not as_json:
@@ -86,11 +86,11 @@ async def connect(
 
     if client is None and str(folder) == CLAUDE_CODE and not (folder / "butler.toml").exists():
         folder, client = HERE, CLAUDE_CODE
-    config = app.configuration(folder)
+    config = app.load_configuration(folder)
     if over_http and not remove:
         await connecting.check_address(config)
     if only_print:
-        typer.echo(json.dumps(connecting.servers(config, over_http=over_http), indent=2))
+        typer.echo(json.dumps(connecting.mcp_configuration(config, over_http=over_http), indent=2))
         return
     if client != CLAUDE_CODE:
         wrong = f"{client} is no client that can be set up" if client else "the client is not named"
@@ -99,23 +99,23 @@ async def connect(
     if not place.is_dir():
         raise InvalidInput(f"there is no folder {place}", hint="Name the folder of a project.")
     changes = (
-        connecting.removed(config, place)
+        connecting.plan_remove(config, place)
         if remove
-        else connecting.added(config, place, over_http=over_http, local=local)
+        else connecting.plan_connect(config, place, over_http=over_http, local=local)
     )
     _make(changes, yes=yes, as_json=as_json)
 
 
-def _make(changes: "Sequence[Change]", *, yes: bool, as_json: bool) -> None:
+def _make(changes: "Sequence[FileChange]", *, yes: bool, as_json: bool) -> None:
     """Show what will be written, ask where somebody can answer, and write it."""
     if not as_json:
-        typer.echo("\n".join(change.shown() for change in changes) or "Nothing is to be changed.")
+        typer.echo("\n".join(change.diff() for change in changes) or "Nothing is to be changed.")
         if not changes:
             return
     if changes and not yes and not as_json and sys.stdin.isatty():
         ask("Write this?", "nothing was written")
     for change in changes:
-        change.make()
+        change.apply()
     done = [{"file": str(each.path), "done": "removed" if each.after is None else "wrote"} for each in changes]
     typer.echo(json.dumps(done) if as_json else "\n".join("{done} {file}".format(**each) for each in done))
 
@@ -154,7 +154,7 @@ def _whatever_happens(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     from butlers.host import logs
 
     try:
-        logs.configure("warning", "console")
+        logs.configure_logging("warning", "console")
         asyncio.run(work())
     except Exception as error:  # noqa: BLE001 — memory must never be in the way of somebody's session
         reason = error.message if isinstance(error, Fault) else type(error).__name__

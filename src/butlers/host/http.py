@@ -16,7 +16,7 @@ _STARTING_SECONDS = 0.005
 
 
 @contextlib.contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
+def bind_socket(host: str, port: int) -> Iterator[socket.socket]:
     """A bound socket: a port that is taken is noticed before anything else starts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named, the protocol lets asyncio send an answer at once; else its second half waits for an acknowledgement.
@@ -56,7 +56,7 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def in_background(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+async def serve_in_background(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     """Serve while the block lasts; what is under way at its end is cut."""
     server = _Server(_configured(app, grace=1), lambda: None)
     serving = asyncio.create_task(server.serve(sockets=[listener]))

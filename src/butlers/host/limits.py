@@ -49,7 +49,7 @@ class BodyLimit:
         if not announced.isdigit() or int(announced) > self._max:
             await self._refuse(scope, receive, send)
             return
-        body = _Counted(receive, send, self._max)
+        body = _CountedBody(receive, send, self._max)
         # Whatever the application makes of a body cut off half-way, the answer is ours.
         with contextlib.suppress(_TooLargeError):
             await self._app(scope, body.receive, body.send)
@@ -65,7 +65,7 @@ class _TooLargeError(Exception):
     pass
 
 
-class _Counted:
+class _CountedBody:
     """One request whose bytes are counted as they come; past the limit the application is no longer heard."""
 
     def __init__(self, receive: Receive, send: Send, limit: int) -> None:

@@ -20,7 +20,7 @@ _QUIET = {
 _OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure(level: str, form: str) -> None:
+def configure_logging(level: str, form: str) -> None:
     """Send every log line to stderr in the form asked for (`console` or `json`)."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
@@ -43,7 +43,7 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
 
 
-def without_content(error: BaseException) -> str:
+def traceback_without_content(error: BaseException) -> str:
     """A traceback of places and kinds: an error's own words may quote what somebody stored."""
     lines: list[str] = []
     at: BaseException | None = error
@@ -69,7 +69,7 @@ class JsonFormatter(logging.Formatter):
             **fields(record),
         }
         if record.exc_info and record.exc_info[1]:
-            line["traceback"] = without_content(record.exc_info[1])
+            line["traceback"] = traceback_without_content(record.exc_info[1])
         return json.dumps(line, default=str)
 
 
@@ -82,7 +82,7 @@ class ConsoleFormatter(logging.Formatter):
         said = f"{moment} {record.levelname.lower():7} {record.getMessage()}{'  ' + extras if extras else ''}"
         lines = [said]
         if record.exc_info and record.exc_info[1]:
-            lines += without_content(record.exc_info[1]).splitlines()
+            lines += traceback_without_content(record.exc_info[1]).splitlines()
         return "\n".join(_printable(line) for line in lines)
 
 

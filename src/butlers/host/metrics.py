@@ -7,15 +7,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from butlers.db import Database
 from butlers.errors import Fault
-from butlers.host.jobs import Standing
+from butlers.host.job_runs import JobStatus
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 Gauges = Callable[[], Awaitable[Mapping[str, float]]]
-Jobs = Callable[[], Awaitable[Sequence[Standing]]]
+JobStatuses = Callable[[], Awaitable[Sequence[JobStatus]]]
 
 
-async def no_jobs() -> Sequence[Standing]:
+async def no_jobs() -> Sequence[JobStatus]:
     """Of a server without a scheduler."""
     return ()
 
@@ -68,7 +68,7 @@ class Metrics:
             "butlers_job_failing", "Whether the last run of a job came to nothing.", ("job",), registry=self.registry
         )
 
-    async def render(self, database: Database, modules: Mapping[str, Gauges], jobs: Jobs = no_jobs) -> bytes:
+    async def render(self, database: Database, modules: Mapping[str, Gauges], jobs: JobStatuses = no_jobs) -> bytes:
         """The page a scraper reads; what can't be told right now is left out."""
         use = database.usage()
         self._pool.labels("idle").set(use.idle)
@@ -82,8 +82,8 @@ class Metrics:
                     self._module.labels(module, name).set(value)
         return generate_latest(self.registry)
 
-    async def _stand(self, jobs: Jobs) -> None:
-        standings: Sequence[Standing] = ()
+    async def _stand(self, jobs: JobStatuses) -> None:
+        standings: Sequence[JobStatus] = ()
         with contextlib.suppress(Fault):
             standings = await jobs()
         for gauge in (self._next_run, self._last_success, self._failing):
@@ -91,7 +91,7 @@ class Metrics:
         for standing in standings:
             self._show(standing)
 
-    def _show(self, standing: Standing) -> None:
+    def _show(self, standing: JobStatus) -> None:
         self._next_run.labels(standing.job).set(standing.next_run.timestamp())
         self._failing.labels(standing.job).set(standing.failing)
         if standing.succeeded_at is not None:

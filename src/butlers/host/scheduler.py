@@ -10,11 +10,11 @@ from uuid import UUID
 from butlers import cron
 from butlers.caller import Caller
 from butlers.contract import Job, JobResult
-from butlers.cron import local_time
-from butlers.db import Database, fault_of
+from butlers.cron import local_now
+from butlers.db import Database, as_fault
 from butlers.errors import Conflict
-from butlers.host import jobs as records
-from butlers.host.jobs import Begun, Later, Settled, Standing
+from butlers.host import job_runs as records
+from butlers.host.job_runs import AlreadyRun, ClaimedRun, JobStatus, RetryAfter
 from butlers.host.metrics import Metrics
 
 log = logging.getLogger("butlers.jobs")
@@ -26,7 +26,7 @@ _LOOK_AGAIN = 5.0
 Clock = Callable[[], datetime]
 
 
-class RunsElsewhere(Conflict):
+class JobRunningElsewhere(Conflict):
     """Another process is running the job right now."""
 
     def __init__(self, name: str) -> None:
@@ -34,7 +34,7 @@ class RunsElsewhere(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TickResult:
     """What became of one look at a job: whether its moment is over, or after how many seconds to look again."""
 
     over: bool
@@ -50,11 +50,11 @@ class Scheduler:
         caller: Caller,
         jobs: Sequence[Job],
         metrics: Metrics,
-        clock: Clock = local_time,
+        clock: Clock = local_now,
     ) -> None:
         self._database = database
         self._caller = caller
-        self._jobs = {records.key(job, caller.butler): job for job in jobs}
+        self._jobs = {records.job_key(job, caller.butler): job for job in jobs}
         self._metrics = metrics
         self._clock = clock
         self._stopping = asyncio.Event()
@@ -64,7 +64,7 @@ class Scheduler:
         """Begin to watch the clock."""
         self._tasks = [asyncio.create_task(self._watch(name), name=f"job {name}") for name in self._jobs]
 
-    def told_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Start nothing more; told again, end what runs."""
         if self._stopping.is_set():
             for task in self._tasks:
@@ -81,18 +81,18 @@ class Scheduler:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def standings(self) -> list[Standing]:
+    async def job_statuses(self) -> list[JobStatus]:
         """How each job stands."""
-        return await records.standings(self._database, self._jobs, self._clock())
+        return await records.job_statuses(self._database, self._jobs, self._clock())
 
     async def run(self, job: Job) -> JobResult:
         """One run by hand, recorded; raises what the job raised, or `RunsElsewhere`."""
-        name = records.key(job, self._caller.butler)
-        async with self._database.exclusive(_lock(name)) as ours:
+        name = records.job_key(job, self._caller.butler)
+        async with self._database.try_lock(_lock_name(name)) as ours:
             if not ours:
-                raise RunsElsewhere(job.name)
+                raise JobRunningElsewhere(job.name)
             begun = await self._begin(name, None)
-            if not isinstance(begun, Begun):
+            if not isinstance(begun, ClaimedRun):
                 raise TypeError(begun)
             return await self._recorded(name, begun.id)
 
@@ -103,42 +103,42 @@ class Scheduler:
             now = self._clock()
             # What is over can't lie ahead, unless the clock was put back: then the record tells what had its run.
             over = over if over is not None and over <= now else await self._over(name, now)
-            moment, turn = cron.due(job.cron, now), Turn(over=False)
+            moment, turn = cron.last_due(job.cron, now), TickResult(over=False)
             if over is not None:
-                turn = await self._turn(name, moment) if moment > over else Turn(over=True)
+                turn = await self._turn(name, moment) if moment > over else TickResult(over=True)
                 over = moment if turn.over else over
             await self._sleep(job, _LONGEST_SLEEP if turn.over else turn.look_again)
 
     async def _over(self, name: str, now: datetime) -> datetime | None:
         """The latest moment that needs no run any more; for a job that never ran, now. None: nobody can tell yet."""
         try:
-            return await records.settled(self._database, self._recorder(name), name, now) or now
+            return await records.last_settled(self._database, self._recorder(name), name, now) or now
         except Exception as error:  # noqa: BLE001 — whatever is the matter with the record, the watch goes on
-            log.warning("the record of a job can't be read", extra={"job": name, "error": _said(error)})
+            log.warning("the record of a job can't be read", extra={"job": name, "error": _error_text(error)})
             return None
 
-    async def _turn(self, name: str, moment: datetime) -> Turn:
+    async def _turn(self, name: str, moment: datetime) -> TickResult:
         """Make the run of a moment, unless another process makes it or it has to wait."""
         try:
-            async with self._database.exclusive(_lock(name)) as ours:
+            async with self._database.try_lock(_lock_name(name)) as ours:
                 if not ours:
-                    return Turn(over=False)
+                    return TickResult(over=False)
                 begun = await self._begin(name, moment)
-                if isinstance(begun, Settled):
-                    return Turn(over=True)
-                if isinstance(begun, Later):
-                    return Turn(over=False, look_again=begun.seconds)
+                if isinstance(begun, AlreadyRun):
+                    return TickResult(over=True)
+                if isinstance(begun, RetryAfter):
+                    return TickResult(over=False, look_again=begun.seconds)
                 await self._recorded(name, begun.id)
-                return Turn(over=True)
+                return TickResult(over=True)
         except Exception as error:  # noqa: BLE001 — a failing job must not end the watch over the clock
             self._failed(name, error)
-            return Turn(over=False)
+            return TickResult(over=False)
 
     def _recorder(self, name: str) -> Caller:
-        return records.recorder(self._jobs[name], self._caller)
+        return records.record_owner(self._jobs[name], self._caller)
 
-    async def _begin(self, name: str, moment: datetime | None) -> Begun | Settled | Later:
-        return await records.begin(self._database, self._recorder(name), name, moment, self._clock())
+    async def _begin(self, name: str, moment: datetime | None) -> ClaimedRun | AlreadyRun | RetryAfter:
+        return await records.claim_run(self._database, self._recorder(name), name, moment, self._clock())
 
     async def _recorded(self, name: str, run_id: UUID) -> JobResult:
         job = self._jobs[name]
@@ -148,7 +148,7 @@ class Scheduler:
             await asyncio.shield(self._end(name, run_id, "lost", {}, "the butler was stopped"))
             raise
         except Exception as error:
-            await self._end(name, run_id, "failed", {}, _said(error))
+            await self._end(name, run_id, "failed", {}, _error_text(error))
             raise
         await self._end(name, run_id, "succeeded", result, None)
         self._metrics.job_runs.labels(job.name, "succeeded").inc()
@@ -156,7 +156,7 @@ class Scheduler:
         return result
 
     async def _end(self, name: str, run_id: UUID, status: str, result: JobResult, error: str | None) -> None:
-        await records.finish(self._database, self._recorder(name), run_id, status, result, error)
+        await records.finish_run(self._database, self._recorder(name), run_id, status, result, error)
 
     def _failed(self, name: str, error: Exception) -> None:
         self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
@@ -165,7 +165,7 @@ class Scheduler:
     async def _sleep(self, job: Job, seconds: float) -> None:
         # In short steps: a laptop that slept, or a clock that was set, is noticed within a minute.
         now = self._clock()
-        until = (cron.upcoming(job.cron, now) - now).total_seconds()
+        until = (cron.next_due(job.cron, now) - now).total_seconds()
         try:
             async with asyncio.timeout(max(min(until, seconds), _SHORTEST_SLEEP)):
                 await self._stopping.wait()
@@ -173,11 +173,11 @@ class Scheduler:
             return
 
 
-def _lock(name: str) -> str:
+def _lock_name(name: str) -> str:
     return f"butlers job {name}"
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """The fault's own words, or only the kind of an error nobody foresaw: its words may quote a memory."""
-    fault = fault_of(error)
+    fault = as_fault(error)
     return str(fault) if fault else type(error).__qualname__

@@ -25,17 +25,17 @@ from butlers.contract import Tool
 from butlers.db import Database
 from butlers.errors import ConfigurationFault, Fault
 from butlers.host import auth
-from butlers.host.departure import EndsWithItsClient
-from butlers.host.guard import HostAndOriginGuard
+from butlers.host.call_middleware import CallMiddleware, Observe, ignore_call
+from butlers.host.disconnect import CancelOnDisconnect
 from butlers.host.limits import BodyLimit, RateLimit
-from butlers.host.metrics import Gauges, Jobs, Metrics, no_jobs
-from butlers.host.middleware import Door, Observe, unobserved
+from butlers.host.metrics import Gauges, JobStatuses, Metrics, no_jobs
+from butlers.host.origin_guard import HostAndOriginGuard
 
 log = logging.getLogger("butlers.server")
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class BoundTool:
     """A tool together with the state of the module it belongs to."""
 
     tool: Tool
@@ -47,35 +47,35 @@ class Server:
     """One butler's MCP server and what it counts."""
 
     mcp: FastMCP[Any]
-    door: Door
+    door: CallMiddleware
     config: ButlerConfig
     database: Database
     metrics: Metrics
     gauges: Mapping[str, Gauges]
-    jobs: Jobs
+    jobs: JobStatuses
     told_to_stop: Callable[[], None]
     """What hears every signal to stop, beside whatever serves."""
     guard: AuthProvider | None
 
 
-def build(
+def build_server(
     config: ButlerConfig,
     database: Database,
-    offers: Sequence[Offer],
+    offers: Sequence[BoundTool],
     gauges: Mapping[str, Gauges],
     metrics: Metrics,
     *,
     guard: AuthProvider | None,
-    jobs: Jobs = no_jobs,
+    jobs: JobStatuses = no_jobs,
     told_to_stop: Callable[[], None] = lambda: None,
-    observe: Observe = unobserved,
+    observe: Observe = ignore_call,
 ) -> Server:
     """A server with these tools; without a guard the caller is whoever started the process."""
 
     def identify(request_id: str) -> Caller:
-        return auth.caller(config.auth, butler=config.name, guarded=guard is not None, request_id=request_id)
+        return auth.identify_caller(config.auth, butler=config.name, guarded=guard is not None, request_id=request_id)
 
-    door = Door(
+    door = CallMiddleware(
         identify,
         RateLimit(config.limits.calls_per_second, config.limits.burst),
         metrics,
@@ -91,13 +91,13 @@ def build(
         mask_error_details=True,
         strict_input_validation=True,
     )
-    _refuse_namesakes(offers)
+    _refuse_duplicate_names(offers)
     for offer in offers:
-        mcp.add_tool(_served(offer))
+        mcp.add_tool(_to_mcp_tool(offer))
     return Server(mcp, door, config, database, metrics, gauges, jobs, told_to_stop, guard)
 
 
-def _refuse_namesakes(offers: Sequence[Offer]) -> None:
+def _refuse_duplicate_names(offers: Sequence[BoundTool]) -> None:
     """Two tools of one name: the second would answer in place of the first."""
     names = Counter(offer.tool.name for offer in offers)
     if twice := [name for name, times in names.items() if times > 1]:
@@ -106,10 +106,10 @@ def _refuse_namesakes(offers: Sequence[Offer]) -> None:
         )
 
 
-def _served(offer: Offer) -> McpTool:
+def _to_mcp_tool(offer: BoundTool) -> McpTool:
     tool = offer.tool
     return McpTool.from_function(
-        _bound(offer),
+        _bind(offer),
         name=tool.name,
         annotations=ToolAnnotations(
             read_only_hint=tool.read_only,
@@ -120,7 +120,7 @@ def _served(offer: Offer) -> McpTool:
     )
 
 
-def _bound(offer: Offer) -> Any:
+def _bind(offer: BoundTool) -> Any:
     """The tool's function with module state and caller filled in, and its signature without them."""
     function = offer.tool.function
     signature = inspect.signature(function)
@@ -150,7 +150,7 @@ def http_app(server: Server) -> Starlette:
         json_response=True,
     )
     # Inside as well: the protocol's own application answers 500 to whatever leaves it.
-    mcp_app.add_middleware(FaultsAsStatus)
+    mcp_app.add_middleware(FaultStatusMiddleware)
     return Starlette(
         routes=[
             Route("/health", functools.partial(_health, server)),
@@ -158,20 +158,20 @@ def http_app(server: Server) -> Starlette:
             Mount("/", mcp_app),
         ],
         middleware=[
-            Middleware(EndsWithItsClient),
+            Middleware(CancelOnDisconnect),
             Middleware(
                 HostAndOriginGuard,
                 [config.http.host, *config.http.allowed_hosts],
                 config.http.allowed_origins,
             ),
             Middleware(BodyLimit, config.limits.max_body_bytes),
-            Middleware(FaultsAsStatus),
+            Middleware(FaultStatusMiddleware),
         ],
         lifespan=mcp_app.lifespan,
     )
 
 
-class FaultsAsStatus:
+class FaultStatusMiddleware:
     """A fault before any tool was reached (no database to check a key with) is 503, not a broken connection."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -203,7 +203,7 @@ async def _metrics(server: Server, request: Request) -> Response:
             return PlainTextResponse(
                 "a credential is needed", status_code=401, headers={"WWW-Authenticate": "Bearer"}
             )
-        if not auth.from_token(token, butler=server.config.name, request_id="metrics").is_admin:
+        if not auth.caller_from_token(token, butler=server.config.name, request_id="metrics").is_admin:
             return PlainTextResponse("the admin role is needed", status_code=403)
     page = await server.metrics.render(server.database, server.gauges, server.jobs)
     return Response(page, media_type="text/plain; version=0.0.4")

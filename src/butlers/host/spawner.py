@@ -11,26 +11,26 @@ from uuid import UUID, uuid4
 
 from butlers.caller import Caller
 from butlers.config import SessionsConfig
-from butlers.contract import Answered
+from butlers.contract import SessionResult
 from butlers.db import Database
 from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut
-from butlers.host import sessions
-from butlers.host.observations import observed
-from butlers.host.runtimes.runtime import Outcome, Runtime, Task
-from butlers.host.sessions import Ending, NewSession
+from butlers.host import session_records
+from butlers.host.runtimes.runtime import Runtime, RuntimeResult, SessionTask
+from butlers.host.session_records import NewSession, SessionOutcome
+from butlers.host.session_summary import summarize_session
 
 if TYPE_CHECKING:
-    from butlers.host.desk import Desk
-    from butlers.host.own import OwnTools
+    from butlers.host.local_client import LocalToolClient
+    from butlers.host.session_gateway import SessionGateway
 
 log = logging.getLogger("butlers.sessions")
-MANUAL = "CLAUDE.md"
-LONGEST_WAIT = 20.0
-_CONTEXT, _EPISODE = "memory_context", "memory_store_episode"
+MANUAL_FILE = "CLAUDE.md"
+MAX_WAIT_SECONDS = 20.0
+_CONTEXT_TOOL, _EPISODE_TOOL = "memory_context", "memory_store_episode"
 
 
 @dataclass(slots=True)
-class Course:
+class SessionRun:
     """How a session went so far."""
 
     session: NewSession
@@ -41,14 +41,14 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueueSlot:
     """A session's place among those that were asked for."""
 
     waits: bool
     turn: "asyncio.Future[Any]"
 
 
-class Sessions:
+class SessionSpawner:
     """The spawner of one butler."""
 
     def __init__(
@@ -59,25 +59,25 @@ class Sessions:
         *,
         folder: Path | None = None,
         config: SessionsConfig | None = None,
-        patience: float = LONGEST_WAIT,
+        patience: float = MAX_WAIT_SECONDS,
     ) -> None:
         self._runtime = runtime
         self._database = database
         self._seconds = seconds
         self._folder = folder
-        self.patience = min(patience, LONGEST_WAIT)
+        self.patience = min(patience, MAX_WAIT_SECONDS)
         self._config = config = config or SessionsConfig()
-        self.own: OwnTools | None = None
-        self.desk: Desk | None = None
+        self.own: LocalToolClient | None = None
+        self.desk: SessionGateway | None = None
         self._turns = asyncio.Semaphore(config.most_at_once)
         self._asked_for = 0
         self._instance = uuid4()
         self._counting = asyncio.Lock()
         self._under_way = 0
         self._lock: contextlib.AsyncExitStack | None = None
-        self._running: set[asyncio.Task[Answered]] = set()
+        self._running: set[asyncio.Task[SessionResult]] = set()
 
-    def attach(self, own: "OwnTools", desk: "Desk") -> None:
+    def attach(self, own: "LocalToolClient", desk: "SessionGateway") -> None:
         """From now on sessions have the butler's tools, and memory around them."""
         self.own, self.desk = own, desk
 
@@ -88,12 +88,12 @@ class Sessions:
     async def recover(self, caller: Caller) -> None:
         """Mark the sessions of processes that were killed."""
         try:
-            if lost := await sessions.give_up_lost(self._database, caller):
+            if lost := await session_records.mark_lost_sessions(self._database, caller):
                 log.warning("%d sessions of a butler that was killed are marked as lost", lost)
         except Fault as fault:
             log.warning("sessions of earlier butlers could not be looked at: %s", fault.message)
 
-    def background(self, running: "asyncio.Task[Answered]") -> None:
+    def background(self, running: "asyncio.Task[SessionResult]") -> None:
         """Keep a session whose caller does not wait for it; whatever becomes of it is in its record."""
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -114,10 +114,10 @@ class Sessions:
         trigger_source: str,
         internal: bool = False,
         session_id: UUID | None = None,
-    ) -> Answered:
+    ) -> SessionResult:
         """Run one session to its end, after those that were asked for before it."""
         session = NewSession(session_id or uuid4(), trigger_source, prompt, self._runtime.name, internal)
-        course = Course(session, caller)
+        course = SessionRun(session, caller)
         # The place is taken before anything is awaited: several may ask in the same moment.
         with self._placed() as place:
             async with self._alive(course):
@@ -125,10 +125,10 @@ class Sessions:
 
     async def get(self, caller: Caller, session_id: UUID) -> dict[str, Any]:
         """The record of one session."""
-        return await sessions.get(self._database, caller, session_id)
+        return await session_records.get_session(self._database, caller, session_id)
 
     @contextlib.contextmanager
-    def _placed(self) -> Iterator[Place]:
+    def _placed(self) -> Iterator[QueueSlot]:
         """A place in the order the sessions are asked for, where there is one."""
         waiting = max(0, self._asked_for - self._config.most_at_once)
         waits = self._asked_for >= self._config.most_at_once
@@ -139,20 +139,20 @@ class Sessions:
         self._asked_for += 1
         turn = asyncio.ensure_future(self._turns.acquire())
         try:
-            yield Place(waits, turn)
+            yield QueueSlot(waits, turn)
         finally:
             self._asked_for -= 1
             if not turn.cancel() and not turn.cancelled():
                 self._turns.release()
 
-    async def _wait(self, course: Course, place: Place) -> None:
+    async def _wait(self, course: SessionRun, place: QueueSlot) -> None:
         """Write down that the session was asked for, and return when there is room for it."""
         await self._begin(course, waiting=place.waits)
         await place.turn
         if place.waits and course.recorded:
-            await self._noted(sessions.start(self._database, course.caller, course.session.id))
+            await self._noted(session_records.start_session(self._database, course.caller, course.session.id))
 
-    async def _ran(self, course: Course, place: Place) -> Answered:
+    async def _ran(self, course: SessionRun, place: QueueSlot) -> SessionResult:
         try:
             await self._wait(course, place)
             outcome = await self._answered(course)
@@ -160,7 +160,7 @@ class Sessions:
             await asyncio.shield(self._end(course, "cancelled", error="it was cancelled"))
             raise
         except (SessionFailed, TimedOut) as fault:
-            ending: Ending = "timed_out" if isinstance(fault, TimedOut) else "failed"
+            ending: SessionOutcome = "timed_out" if isinstance(fault, TimedOut) else "failed"
             await self._end(course, ending, error=fault.message)
             await self._remember(course, ending, error=fault.message)
             raise
@@ -173,12 +173,12 @@ class Sessions:
             raise SessionFailed(f"the session broke off: {type(error).__name__}") from error
         await self._end(course, "succeeded", outcome=outcome)
         await self._remember(course, "succeeded", answer=outcome.text)
-        return Answered(course.session.id, outcome.text, outcome.usage)
+        return SessionResult(course.session.id, outcome.text, outcome.usage)
 
-    async def _answered(self, course: Course) -> Outcome:
+    async def _answered(self, course: SessionRun) -> RuntimeResult:
         """The runtime's outcome, with the butler's manual, its memories and its tools where the session has them."""
         session = course.session
-        task = Task(session.id, session.prompt, self._seconds)
+        task = SessionTask(session.id, session.prompt, self._seconds)
         if session.internal:
             return await self._runtime.run(task)
         course.injected = await self._context(course)
@@ -195,21 +195,21 @@ class Sessions:
         if self._folder is None:
             return ""
         try:
-            return (self._folder / MANUAL).read_text(encoding="utf-8").strip()
+            return (self._folder / MANUAL_FILE).read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:
-            log.warning("%s can't be read, the session starts without it: %s", MANUAL, type(error).__name__)
+            log.warning("%s can't be read, the session starts without it: %s", MANUAL_FILE, type(error).__name__)
             return ""
 
-    async def _context(self, course: Course) -> str:
+    async def _context(self, course: SessionRun) -> str:
         """What memory has for the prompt; a session starts whatever becomes of this."""
-        if self.own is None or not self.own.has(_CONTEXT):
+        if self.own is None or not self.own.has(_CONTEXT_TOOL):
             return ""
         asked = {"trigger_prompt": course.session.prompt, "butler": course.caller.butler}
         try:
             async with asyncio.timeout(self._config.memory_seconds):
-                block = await self.own.call(course.caller, _CONTEXT, asked)
+                block = await self.own.call(course.caller, _CONTEXT_TOOL, asked)
         except Exception as error:  # noqa: BLE001 — memory around a session must never be in its way
             _missed("the session starts without its memories", course, error)
             return ""
@@ -218,27 +218,29 @@ class Sessions:
             return ""
         return block.strip()
 
-    async def _remember(self, course: Course, ending: Ending, *, answer: str = "", error: str = "") -> None:
+    async def _remember(
+        self, course: SessionRun, ending: SessionOutcome, *, answer: str = "", error: str = ""
+    ) -> None:
         """Keep what happened; a session has ended whatever becomes of this."""
         session = course.session
-        if session.internal or self.own is None or not self.own.has(_EPISODE):
+        if session.internal or self.own is None or not self.own.has(_EPISODE_TOOL):
             return
         told = {"outcome": ending, "trigger_source": session.trigger_source}
         who = replace(course.caller, session_id=str(session.id), details=told)
         episode = {
-            "content": observed(session.prompt, course.tools, course.injected, answer=answer, error=error),
+            "content": summarize_session(session.prompt, course.tools, course.injected, answer=answer, error=error),
             "butler": course.caller.butler,
             "session_id": str(session.id),
             "idempotency_key": f"session {session.id}",
         }
         try:
             async with asyncio.timeout(self._config.memory_seconds):
-                await self.own.call(who, _EPISODE, episode)
+                await self.own.call(who, _EPISODE_TOOL, episode)
         except Exception as failure:  # noqa: BLE001 — as above
             _missed("the session ends without an episode", course, failure)
 
     @contextlib.asynccontextmanager
-    async def _alive(self, course: Course) -> AsyncIterator[None]:
+    async def _alive(self, course: SessionRun) -> AsyncIterator[None]:
         """Hold, while sessions are under way, the lock that shows that the process they belong to lives."""
         self._under_way += 1
         try:
@@ -251,7 +253,7 @@ class Sessions:
 
     async def _take_lock(self) -> None:
         lock = contextlib.AsyncExitStack()
-        await lock.enter_async_context(self._database.exclusive(sessions.lock(self._instance)))
+        await lock.enter_async_context(self._database.try_lock(session_records.instance_lock_name(self._instance)))
         self._lock = lock
 
     async def _left(self) -> None:
@@ -261,14 +263,16 @@ class Sessions:
                 lock, self._lock = self._lock, None
                 await lock.aclose()
 
-    async def _begin(self, course: Course, *, waiting: bool) -> None:
+    async def _begin(self, course: SessionRun, *, waiting: bool) -> None:
         """Write down that it begins."""
         if self._lock is None:
             return
-        writing = sessions.begin(self._database, course.caller, course.session, self._instance, waiting=waiting)
+        writing = session_records.begin_session(
+            self._database, course.caller, course.session, self._instance, waiting=waiting
+        )
         course.recorded = await self._recording(course, writing)
 
-    async def _recording(self, course: Course, writing: Awaitable[None]) -> bool:
+    async def _recording(self, course: SessionRun, writing: Awaitable[None]) -> bool:
         """Whether it was written; only what the system does for itself depends on that."""
         try:
             await writing
@@ -280,12 +284,17 @@ class Sessions:
         return True
 
     async def _end(
-        self, course: Course, ending: Ending, *, error: str | None = None, outcome: Outcome | None = None
+        self,
+        course: SessionRun,
+        ending: SessionOutcome,
+        *,
+        error: str | None = None,
+        outcome: RuntimeResult | None = None,
     ) -> None:
         """Write down how it ended; that it can't be written must not take the answer away."""
         if course.recorded:
             await self._noted(
-                sessions.finish(
+                session_records.finish_session(
                     self._database,
                     course.caller,
                     course.session,
@@ -306,7 +315,7 @@ class Sessions:
             log.warning("a session's record could not be kept up to date: %s", fault.message)
 
 
-def _missed(what: str, course: Course, error: Exception) -> None:
+def _missed(what: str, course: SessionRun, error: Exception) -> None:
     """One line of warning: what is missing, and the kind of reason."""
     reason = error.message if isinstance(error, Fault) else type(error).__name__
     log.warning(what, extra={"session": str(course.session.id), "reason": reason})

@@ -6,7 +6,7 @@ from butlers.config import RuntimeConfig
 from butlers.host.runtimes.runtime import Runtime
 
 
-def make(config: RuntimeConfig, folder: Path) -> Runtime:
+def make_runtime(config: RuntimeConfig, folder: Path) -> Runtime:
     """The configured runtime; a program given with a relative path lies in the butler's folder."""
     if config.type == "openai":
         from butlers.host.runtimes.openai import OpenAiRuntime

@@ -8,7 +8,7 @@ from typing import Any
 from butlers.contract import Usage
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes import process
-from butlers.host.runtimes.runtime import SERVER_NAME, Outcome, Task
+from butlers.host.runtimes.runtime import SERVER_NAME, RuntimeResult, SessionTask
 
 # Its own memory would stand beside the butler's, and leave a folder for each session.
 _QUIET = {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1"}
@@ -26,14 +26,14 @@ class ClaudeRuntime:
 
     def check(self) -> None:
         """Return when the CLI is there."""
-        process.installed(self._command[0])
+        process.require_program(self._command[0])
 
-    async def run(self, task: Task) -> Outcome:
+    async def run(self, task: SessionTask) -> RuntimeResult:
         """Run the CLI to its end."""
         with process.session_folder() as folder:
             command = [*self._command, *_arguments(task, folder)]
             # The prompt goes in by stdin: arguments are short, and other users of the machine can read them.
-            ran = await process.run(
+            ran = await process.run_program(
                 command, _told(task.prompt), seconds=task.seconds, cwd=folder, folder=folder, variables=_QUIET
             )
         return _outcome(ran, self._command[0])
@@ -44,7 +44,7 @@ def _told(prompt: str) -> str:
     return f"\n{prompt}" if prompt.startswith("/") else prompt
 
 
-def _arguments(task: Task, folder: Path) -> list[str]:
+def _arguments(task: SessionTask, folder: Path) -> list[str]:
     arguments = [
         "-p", "--output-format", "json", "--session-id", str(task.session_id), "--no-session-persistence",
         "--setting-sources", "", "--tools", "", "--strict-mcp-config",
@@ -58,21 +58,23 @@ def _arguments(task: Task, folder: Path) -> list[str]:
     return arguments
 
 
-def _outcome(ran: process.Ran, program: str) -> Outcome:
+def _outcome(ran: process.ProcessResult, program: str) -> RuntimeResult:
     """What the CLI's JSON says; it tells of a failure there and by its exit code."""
     try:
         said = json.loads(ran.stdout)
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict) or not isinstance(said.get("result"), str):
-        process.ended_well(ran, program)
+        process.require_success(ran, program)
         raise SessionFailed(f"{program} answered something else than the JSON of a result")
     if said.get("is_error") or ran.code:
         if said.get("api_error_status") in _SHUT_OUT or "/login" in said["result"]:
             raise Unavailable(f"{program} is not logged in", hint="Log in with it, or set ANTHROPIC_API_KEY.")
         raise SessionFailed(f"{program} says: {said['result'][:300]}")
     session_id = said.get("session_id")
-    return Outcome(said["result"], session_id if isinstance(session_id, str) else None, _usage(said.get("usage")))
+    return RuntimeResult(
+        said["result"], session_id if isinstance(session_id, str) else None, _usage(said.get("usage"))
+    )
 
 
 def _usage(said: Any) -> Usage | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from butlers.host.runtimes import process
-from butlers.host.runtimes.runtime import Outcome, Task
+from butlers.host.runtimes.runtime import RuntimeResult, SessionTask
 
 
 class CommandRuntime:
@@ -23,9 +23,9 @@ class CommandRuntime:
 
     def check(self) -> None:
         """Return when the program is there."""
-        process.installed(self._command[0])
+        process.require_program(self._command[0])
 
-    async def run(self, task: Task) -> Outcome:
+    async def run(self, task: SessionTask) -> RuntimeResult:
         """Run the program to its end."""
         told = f"{task.system_prompt}\n\n{task.prompt}" if task.system_prompt else task.prompt
         variables = {"BUTLERS_SESSION_ID": str(task.session_id)}
@@ -34,7 +34,7 @@ class CommandRuntime:
                 config = folder / "mcp.json"
                 config.write_text(json.dumps(task.mcp.configuration()), encoding="utf-8")
                 variables["BUTLERS_MCP_CONFIG"] = str(config)
-            ran = await process.run(
+            ran = await process.run_program(
                 self._command, told, seconds=task.seconds, cwd=self._folder, folder=folder, variables=variables
             )
-        return Outcome(process.ended_well(ran, self._command[0]))
+        return RuntimeResult(process.require_success(ran, self._command[0]))

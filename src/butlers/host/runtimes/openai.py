@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import httpx2
 
 from butlers.config import RuntimeConfig
+from butlers.config_types import is_loopback
 from butlers.contract import Usage
 from butlers.errors import SessionFailed, Unavailable
-from butlers.host.runtimes import toolbox
-from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, Outcome, Task, took_too_long
-from butlers.host.runtimes.toolbox import Message, Tools
-from butlers.values import is_loopback
+from butlers.host.runtimes import tool_calls
+from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, RuntimeResult, SessionTask, session_timeout
+from butlers.host.runtimes.tool_calls import Message, ToolClient
 
 MOST_TURNS = 30
 """A model that goes on calling tools for longer than this is going round in circles."""
@@ -50,14 +50,18 @@ class OpenAiRuntime:
     def _key(self) -> str:
         return os.environ.get(self._key_variable or "", "").strip()
 
-    async def run(self, task: Task) -> Outcome:
+    async def run(self, task: SessionTask) -> RuntimeResult:
         """Ask until the model is done."""
         self.check()
         try:
-            async with asyncio.timeout(task.seconds), self._connected() as http, toolbox.opened(task.mcp) as tools:
+            async with (
+                asyncio.timeout(task.seconds),
+                self._connected() as http,
+                tool_calls.open_tools(task.mcp) as tools,
+            ):
                 return await self._talked(http, tools, task)
         except TimeoutError:
-            raise took_too_long(task.seconds) from None
+            raise session_timeout(task.seconds) from None
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[httpx2.AsyncClient]:
@@ -70,7 +74,7 @@ class OpenAiRuntime:
         async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=outside) as http:
             yield http
 
-    async def _talked(self, http: httpx2.AsyncClient, tools: Tools, task: Task) -> Outcome:
+    async def _talked(self, http: httpx2.AsyncClient, tools: ToolClient, task: SessionTask) -> RuntimeResult:
         said: list[Message] = [{"role": "system", "content": task.system_prompt}] if task.system_prompt else []
         said.append({"role": "user", "content": task.prompt})
         usage = Usage()
@@ -81,9 +85,9 @@ class OpenAiRuntime:
             calls = message.get("tool_calls")
             if not isinstance(calls, list) or not calls:
                 spent = usage if usage != Usage() else None
-                return Outcome(_content(message.get("content")), _text(answer.get("id")), spent)
+                return RuntimeResult(_content(message.get("content")), _text(answer.get("id")), spent)
             said.append(message)
-            said += [await toolbox.carried_out(tools, call) for call in calls]
+            said += [await tool_calls.execute_call(tools, call) for call in calls]
         raise SessionFailed(f"the model called tools {MOST_TURNS} times in a row without an answer")
 
     async def _asked(self, http: httpx2.AsyncClient, said: list[Message], offered: Sequence[Message]) -> Message:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import cast
 
 from butlers.errors import SessionFailed, Unavailable
-from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, took_too_long
+from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, session_timeout
 
-_WARDEN = Path(__file__).with_name("warden.py")
+_GUARD = Path(__file__).with_name("process_guard.py")
 _MOST_COMPLAINT_BYTES = 4096
 _LAST_WORDS_SECONDS = 0.5
 _LONGEST_ENDING = 10.0
@@ -25,7 +25,7 @@ _PRIVATE = ("BUTLERS_", "CLAUDECODE")
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ProcessResult:
     """A program that ended by itself."""
 
     code: int
@@ -33,7 +33,7 @@ class Ran:
     stderr: str
 
 
-def installed(program: str) -> None:
+def require_program(program: str) -> None:
     """Return when the program can be started; raise `Unavailable` when it is not there."""
     if shutil.which(program) is None:
         raise Unavailable(
@@ -50,7 +50,7 @@ def session_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-async def run(
+async def run_program(
     command: Sequence[str],
     stdin: str,
     *,
@@ -58,19 +58,19 @@ async def run(
     cwd: Path,
     folder: Path,
     variables: Mapping[str, str] | None = None,
-) -> Ran:
+) -> ProcessResult:
     """Run a program to its end; past its time, or when this call is cancelled, it ends with all it started.
 
     `folder` holds what it may read, and is gone when it has ended, even if nobody is left to remove it.
     """
-    installed(command[0])
-    async with _started(command, cwd, folder, variables or {}) as program:
+    require_program(command[0])
+    async with _start_guarded(command, cwd, folder, variables or {}) as program:
         try:
             async with asyncio.timeout(seconds):
                 program.tell(stdin)
                 return await program.ended()
         except TimeoutError:
-            raise took_too_long(seconds) from None
+            raise session_timeout(seconds) from None
 
 
 class _Program(asyncio.SubprocessProtocol):
@@ -114,16 +114,16 @@ class _Program(asyncio.SubprocessProtocol):
         stdin.write(text.encode("utf-8", "replace"))
         stdin.close()
 
-    async def ended(self) -> Ran:
+    async def ended(self) -> ProcessResult:
         """What it said, once it has ended; what outlives it and holds its output open is not waited for."""
-        await _first(self.gone, self._too_much)
+        await _wait_for_first(self.gone, self._too_much)
         if self._too_much.is_set():
             raise SessionFailed(f"the session answered more than {MOST_ANSWER_BYTES >> 20} MiB")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 await self._silent.wait()
         code = self._transport.get_returncode() if self._transport else None
-        return Ran(-1 if code is None else code, self._text(_STDOUT), self._text(_STDERR))
+        return ProcessResult(-1 if code is None else code, self._text(_STDOUT), self._text(_STDERR))
 
     def close(self) -> None:
         """Let go of its pipes."""
@@ -140,7 +140,7 @@ class _Program(asyncio.SubprocessProtocol):
         return pipe
 
 
-async def _first(*events: asyncio.Event) -> None:
+async def _wait_for_first(*events: asyncio.Event) -> None:
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +150,7 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _started(
+async def _start_guarded(
     command: Sequence[str], cwd: Path, folder: Path, variables: Mapping[str, str]
 ) -> AsyncIterator[_Program]:
     """A program under its warden, which ends it when the pipe between us is closed, however that happens."""
@@ -158,9 +158,9 @@ async def _started(
     try:
         _, program = await asyncio.get_running_loop().subprocess_exec(
             _Program,
-            sys.executable, "-I", "-S", str(_WARDEN), str(theirs), str(folder), *command,
+            sys.executable, "-I", "-S", str(_GUARD), str(theirs), str(folder), *command,
             stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=(theirs,), start_new_session=True,
-            cwd=cwd, env=_environment(variables),
+            cwd=cwd, env=_session_environment(variables),
         )  # fmt: skip
     except BaseException:
         os.close(ours)
@@ -171,10 +171,10 @@ async def _started(
         yield program
     finally:
         os.close(ours)
-        await asyncio.shield(_over(program))
+        await asyncio.shield(_wait_for_exit(program))
 
 
-async def _over(program: _Program) -> None:
+async def _wait_for_exit(program: _Program) -> None:
     """Return when the warden has ended it all."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LONGEST_ENDING):
@@ -182,12 +182,12 @@ async def _over(program: _Program) -> None:
     program.close()
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+def _session_environment(variables: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
     return {**kept, **variables}
 
 
-def ended_well(ran: Ran, program: str) -> str:
+def require_success(ran: ProcessResult, program: str) -> str:
     """What it answered; a failure is told by its code and the last thing it complained about."""
     if ran.code == 0:
         return ran.stdout

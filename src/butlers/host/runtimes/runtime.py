@@ -28,7 +28,7 @@ class McpAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SessionTask:
     """What a session is asked, what it should know, which tools it has and how long it may take."""
 
     session_id: UUID
@@ -39,7 +39,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RuntimeResult:
     """What a session answered, the runtime's own id for it, and the tokens it took where the runtime tells."""
 
     text: str
@@ -57,11 +57,11 @@ class Runtime(Protocol):
     def check(self) -> None:
         """Return when a session can be started; raise `Unavailable` with what is missing."""
 
-    async def run(self, task: Task) -> Outcome:
+    async def run(self, task: SessionTask) -> RuntimeResult:
         """One session; raises `Unavailable`, `SessionFailed` or `TimedOut`. Cancelled, it leaves nothing running."""
 
 
-def took_too_long(seconds: float) -> TimedOut:
+def session_timeout(seconds: float) -> TimedOut:
     """The fault of a session over its time."""
     return TimedOut(
         f"the session took longer than {seconds:g} s", hint="Raise butler.runtime.timeout_seconds for long work."

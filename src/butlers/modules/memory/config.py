@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from butlers.config import ModuleConfig, Table
+from butlers.config_types import Cron
 from butlers.contract import Toolset
 from butlers.modules.memory.onnx_folder import OnnxFolder
-from butlers.toml_lines import shown
-from butlers.values import Cron
+from butlers.toml_diagnostics import display_value
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0)]
@@ -169,7 +169,7 @@ class ConsolidationConfig(Table):
 
 def _absolute(path: str) -> str:
     if not Path(path).expanduser().is_absolute():
-        raise ValueError(f"{shown(path)} is not an absolute path: /… and ~/… are allowed")
+        raise ValueError(f"{display_value(path)} is not an absolute path: /… and ~/… are allowed")
     return path
 
 

@@ -13,9 +13,9 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from butlers.errors import Fault, Unavailable
 from butlers.modules.memory import minilm
-from butlers.modules.memory.domain.tokens import charge
-from butlers.modules.memory.inference import Model, Vector, load, load_folder
+from butlers.modules.memory.domain.tokens import count_tokens_of
 from butlers.modules.memory.onnx_folder import OnnxFolder
+from butlers.modules.memory.onnx_model import OnnxModel, Vector, load_folder, load_minilm
 
 LARGEST_BATCH = 32
 _KEPT = 2048
@@ -73,7 +73,7 @@ class EmbeddingEngine:
         self._cache_folder = cache_folder
         self._brought = brought
         self._loading = threading.Lock()
-        self._model: Model | None = None
+        self._model: OnnxModel | None = None
         # One thread: inference uses the cores by itself, and batches form while it is busy.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="embedding")
         self._known: OrderedDict[str, Vector] = OrderedDict()
@@ -89,7 +89,7 @@ class EmbeddingEngine:
 
     async def embed(self, text: str | None) -> Vector:
         """One text's vector; calls made while the model is busy share its next run."""
-        text = _embeddable(text)
+        text = _clip_text(text)
         if (known := self._known.get(text)) is not None:
             self._known.move_to_end(text)
             return known
@@ -105,7 +105,7 @@ class EmbeddingEngine:
         """Each text's vector, in their order; texts of like length go through the model together."""
         if not texts:
             return []
-        wanted = [_embeddable(text) for text in texts]
+        wanted = [_clip_text(text) for text in texts]
         distinct = sorted(set(wanted), key=len)
         vectors: dict[str, Vector] = {}
         for start in range(0, len(distinct), LARGEST_BATCH):
@@ -116,7 +116,7 @@ class EmbeddingEngine:
     def count_tokens(self, text: str) -> int:
         """What a text costs, by the model's own tokenizer."""
         encoding = self._loaded().counter.encode(text, add_special_tokens=False)
-        return charge(text, encoding.tokens, encoding.offsets)
+        return count_tokens_of(text, encoding.tokens, encoding.offsets)
 
     async def ready(self) -> None:
         """Return once the model is loaded."""
@@ -129,10 +129,10 @@ class EmbeddingEngine:
             try:
                 vectors = await self._infer([text for text, _ in batch])
             except Fault as fault:
-                _refuse(batch, fault)
+                _fail_batch(batch, fault)
                 continue
             except Exception as error:  # noqa: BLE001 — whatever the runtime raises, nobody may wait for ever
-                _refuse(batch, Unavailable(f"the embedding model failed: {type(error).__name__}"))
+                _fail_batch(batch, Unavailable(f"the embedding model failed: {type(error).__name__}"))
                 continue
             for (text, future), vector in zip(batch, vectors, strict=True):
                 self._remember(text, vector)
@@ -152,17 +152,17 @@ class EmbeddingEngine:
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
-    def _loaded(self) -> Model:
+    def _loaded(self) -> OnnxModel:
         with self._loading:
             if self._model is None:
                 self._model = self._load()
             return self._model
 
-    def _load(self) -> Model:
+    def _load(self) -> OnnxModel:
         if self._brought is not None:
             return load_folder(self._brought)
         try:
-            return load(self._cache_folder)
+            return load_minilm(self._cache_folder)
         except Fault:
             raise
         except Exception as error:
@@ -172,12 +172,12 @@ class EmbeddingEngine:
             ) from error
 
 
-def _embeddable(text: str | None) -> str:
+def _clip_text(text: str | None) -> str:
     """The part of a text the model can read, or a single space where there is none."""
     return text[:_LONGEST_READ] if text and text.strip() else " "
 
 
-def _refuse(batch: Sequence[tuple[str, "asyncio.Future[Vector]"]], fault: Fault) -> None:
+def _fail_batch(batch: Sequence[tuple[str, "asyncio.Future[Vector]"]], fault: Fault) -> None:
     for _, future in batch:
         if not future.done():
             future.set_exception(fault)

@@ -27,7 +27,7 @@ _FUSED = "com.microsoft"
 _GRAPH_REVISION = 1
 
 
-def folder() -> Path:
+def model_folder() -> Path:
     """Where the weights and the tokenizer are installed."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or package.origin is None:
@@ -38,16 +38,16 @@ def folder() -> Path:
     return Path(package.origin).parent / "model"
 
 
-def graph(cache: Path) -> Path:
+def graph_file(cache: Path) -> Path:
     """The graph as a file ONNX Runtime loads, made once and kept in `cache`."""
-    weights = folder() / "model.safetensors"
+    weights = model_folder() / "model.safetensors"
     _verify(weights)
     target = cache / f"{MODEL}-{WEIGHTS_SHA256[:12]}-{_GRAPH_REVISION}.onnx"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: two processes may make it at once, and one may be killed.
         making = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
-        making.write_bytes(build(weights).SerializeToString())
+        making.write_bytes(build_graph(weights).SerializeToString())
         making.replace(target)
     return target
 
@@ -61,11 +61,11 @@ def _verify(weights: Path) -> None:
             )
 
 
-def build(weights: Path) -> "ModelProto":
+def build_graph(weights: Path) -> "ModelProto":
     """The whole model: token ids and mask in, one normalised vector a text out."""
     from onnx import helper
 
-    drawing = _Drawing(weights)
+    drawing = _GraphBuilder(weights)
     hidden = drawing.embedded_tokens()
     for layer in range(_LAYERS):
         hidden = drawing.layer(hidden, f"encoder.layer.{layer}")
@@ -76,7 +76,7 @@ def build(weights: Path) -> "ModelProto":
     return model
 
 
-class _Drawing:
+class _GraphBuilder:
     """A graph in the making."""
 
     def __init__(self, weights: Path) -> None:

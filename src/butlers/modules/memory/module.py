@@ -11,13 +11,13 @@ from butlers.caller import Caller
 from butlers.config import ModuleConfig
 from butlers.contract import Check, Job, JobResult, Spawner, Tool
 from butlers.db import Database
-from butlers.environment import environment
+from butlers.environment import read_environment
 from butlers.errors import Unavailable
 from butlers.migrate import Branch
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.migrations import MEMORY
-from butlers.modules.memory.operations import cleanup, consolidation, reembedding, sweeps, upkeep
+from butlers.modules.memory.operations import cleanup, consolidation, decay_sweep, index_upkeep, reembedding
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS
 
@@ -44,7 +44,7 @@ class MemoryModule:
         """Take configuration, database and what starts sessions; the embedding model waits until it is needed."""
         if not isinstance(config, MemoryModuleConfig):
             raise TypeError(type(config).__name__)
-        engine = get_embedding_engine(environment().home, config.embedding.brought)
+        engine = get_embedding_engine(read_environment().home, config.embedding.brought)
         if config.embedding.brought is not None:
             # Somebody else's model is tried before anything is stored with it.
             await engine.ready()
@@ -77,10 +77,10 @@ class MemoryModule:
         )
 
     async def _sweep(self, caller: Caller) -> JobResult:
-        return await sweeps.sweep(self.state, replace(caller, actor=sweeps.ACTOR), everywhere=True)
+        return await decay_sweep.sweep(self.state, replace(caller, actor=decay_sweep.ACTOR), everywhere=True)
 
     async def _clean(self, caller: Caller) -> JobResult:
-        return await cleanup.clean(self.state, replace(caller, actor=cleanup.ACTOR), everywhere=True)
+        return await cleanup.clean_up(self.state, replace(caller, actor=cleanup.ACTOR), everywhere=True)
 
     async def _reembed(self, caller: Caller) -> JobResult:
         return await reembedding.reembed(self.state, replace(caller, actor=reembedding.ACTOR), everywhere=True)
@@ -88,15 +88,15 @@ class MemoryModule:
     async def _consolidate(self, caller: Caller, *, retries: bool = False) -> JobResult:
         """Every tenant's episodes; the record of the job has the counts and nobody's words."""
         worker = replace(caller, actor=consolidation.ACTOR)
-        done = await consolidation.run(self.state, worker, everywhere=True, retries=retries)
+        done = await consolidation.consolidate(self.state, worker, everywhere=True, retries=retries)
         return {name: value for name, value in done.items() if name not in {"learned", "errors"}}
 
     async def _keep_indexes(self, caller: Caller) -> JobResult:
-        return await upkeep.keep_indexes(self.state, caller)
+        return await index_upkeep.maintain_indexes(self.state, caller)
 
     async def gauges(self) -> Mapping[str, float]:
         """The backlog: what waits to be consolidated, for how long, and what was given up."""
-        row = await self.state.database.lookup("select * from memory_backlog()")
+        row = await self.state.database.fetch_row("select * from memory_backlog()")
         if row is None:
             return {}
         oldest = row["oldest_pending"]

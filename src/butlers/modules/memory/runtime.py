@@ -12,20 +12,20 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.contract import Spawner
-from butlers.db import SEARCH_SECONDS, Connection, Database
+from butlers.db import READ_TIMEOUT_SECONDS, Connection, Database
 from butlers.errors import Forbidden
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.domain.model import EVERY_SCOPE, GLOBAL
 from butlers.modules.memory.embedding import Embedder
-from butlers.modules.memory.store import versions
-from butlers.modules.memory.store.versions import Embedded
+from butlers.modules.memory.store import embedding_versions
+from butlers.modules.memory.store.embedding_versions import EmbeddedText
 
 log = logging.getLogger("butlers.memory")
 T = TypeVar("T")
 _SURVEY_SECONDS = 60.0
 
 
-class Kept(Generic[T]):
+class TtlCache(Generic[T]):
     """Answers kept for a while: what changes slowly need not be asked every time."""
 
     def __init__(self, seconds: float, most: int = 1024) -> None:
@@ -55,15 +55,17 @@ class Memory:
     config: MemoryModuleConfig
     butler: str
     spawner: Spawner | None
-    sizes: Kept[int] = field(default_factory=lambda: Kept(_SURVEY_SECONDS))
-    graphs: Kept[int | None] = field(default_factory=lambda: Kept(_SURVEY_SECONDS))
-    words: Kept[dict[str, float]] = field(default_factory=lambda: Kept(60 * _SURVEY_SECONDS))
+    sizes: TtlCache[int] = field(default_factory=lambda: TtlCache(_SURVEY_SECONDS))
+    graphs: TtlCache[int | None] = field(default_factory=lambda: TtlCache(_SURVEY_SECONDS))
+    words: TtlCache[dict[str, float]] = field(default_factory=lambda: TtlCache(60 * _SURVEY_SECONDS))
     background: set["asyncio.Task[Any]"] = field(default_factory=set)
     """Work that goes on after the call that began it was answered."""
     _known_to: set[tuple[str, UUID]] = field(default_factory=set)
 
     @asynccontextmanager
-    async def transaction(self, caller: Caller, *, seconds: float = SEARCH_SECONDS) -> AsyncIterator[Connection]:
+    async def transaction(
+        self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS
+    ) -> AsyncIterator[Connection]:
         """One transaction inside the caller's tenant."""
         async with self.database.transaction(caller, seconds=seconds) as tx:
             yield tx
@@ -71,18 +73,18 @@ class Memory:
     @asynccontextmanager
     async def reading(self, caller: Caller) -> AsyncIterator[Connection]:
         """One transaction that at most notes what was read, which is not worth waiting for the disk."""
-        async with self.database.transaction(caller, durable=False, often=True) as tx:
+        async with self.database.transaction(caller, durable=False, reuse_plans=True) as tx:
             yield tx
 
     @asynccontextmanager
     async def writing(
-        self, caller: Caller, *, seconds: float = SEARCH_SECONDS, often: bool = False
+        self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS, reuse_plans: bool = False
     ) -> AsyncIterator[Connection]:
         """One transaction in which rows may name the embedder's version."""
-        async with self.database.transaction(caller, seconds=seconds, often=often) as tx:
+        async with self.database.transaction(caller, seconds=seconds, reuse_plans=reuse_plans) as tx:
             made_by = self.embedder.version
             if (caller.tenant, made_by.id) not in self._known_to:
-                await versions.know(
+                await embedding_versions.register_version(
                     tx,
                     caller,
                     made_by.id,
@@ -98,9 +100,9 @@ class Memory:
         """Tell whoever runs the butler."""
         log.warning(what, extra={"butler": self.butler})
 
-    async def embedded(self, text: str) -> Embedded:
+    async def embedded(self, text: str) -> EmbeddedText:
         """A text's vector and what made it."""
-        return Embedded(await self.embedder.embed(text), self.embedder.version.id)
+        return EmbeddedText(await self.embedder.embed(text), self.embedder.version.id)
 
     def scopes(self, scope: str | None) -> Sequence[str] | None:
         """Where a search looks: everywhere for '*', else in what is global and in one scope, by default ours."""

@@ -9,14 +9,14 @@ from typing import Any
 
 from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.errors import UnknownEntityType
-from butlers.modules.memory.domain.model import LONGEST_KEY, short_text, storable
+from butlers.modules.memory.domain.model import MAX_KEY_CHARACTERS, sanitize_text, validate_short_text
 
-MOST_ALIASES = 1_000
-LARGEST_METADATA_BYTES = 65_536
-DEEPEST_METADATA = 32
+MAX_ALIASES = 1_000
+MAX_METADATA_BYTES = 65_536
+MAX_METADATA_DEPTH = 32
 MERGED_INTO = "merged_into"
 FORMER_NAME = "former_name"
-RESERVED = frozenset({MERGED_INTO, FORMER_NAME})
+RESERVED_METADATA_KEYS = frozenset({MERGED_INTO, FORMER_NAME})
 """What only a merge writes: a caller that could would bury an entity."""
 
 
@@ -47,9 +47,9 @@ class NewEntity:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "canonical_name", valid_name("canonical_name", self.canonical_name))
-        object.__setattr__(self, "aliases", valid_aliases(self.aliases, self.canonical_name))
-        object.__setattr__(self, "metadata", valid_metadata(self.metadata))
+        object.__setattr__(self, "canonical_name", validate_name("canonical_name", self.canonical_name))
+        object.__setattr__(self, "aliases", validate_aliases(self.aliases, self.canonical_name))
+        object.__setattr__(self, "metadata", validate_metadata(self.metadata))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +64,11 @@ class EntityChange:
         if not self.fields:
             raise InvalidInput("nothing is to be changed", hint="Send a canonical_name, aliases or metadata.")
         if self.canonical_name is not None:
-            object.__setattr__(self, "canonical_name", valid_name("canonical_name", self.canonical_name))
+            object.__setattr__(self, "canonical_name", validate_name("canonical_name", self.canonical_name))
         if self.aliases is not None:
-            object.__setattr__(self, "aliases", valid_aliases(self.aliases, self.canonical_name))
+            object.__setattr__(self, "aliases", validate_aliases(self.aliases, self.canonical_name))
         if self.metadata is not None:
-            object.__setattr__(self, "metadata", valid_metadata(self.metadata))
+            object.__setattr__(self, "metadata", validate_metadata(self.metadata))
 
     @property
     def fields(self) -> list[str]:
@@ -76,20 +76,20 @@ class EntityChange:
         return [name for name in ("canonical_name", "aliases", "metadata") if getattr(self, name) is not None]
 
 
-def valid_name(what: str, name: str) -> str:
+def validate_name(what: str, name: str) -> str:
     """A name in any script, as it is kept."""
-    return short_text(what, name, LONGEST_KEY)
+    return validate_short_text(what, name, MAX_KEY_CHARACTERS)
 
 
-def valid_aliases(aliases: Iterable[str], canonical_name: str | None) -> tuple[str, ...]:
+def validate_aliases(aliases: Iterable[str], canonical_name: str | None) -> tuple[str, ...]:
     """Aliases in the order they came, none of them twice or the canonical name again, whatever their case."""
-    kept = distinct((valid_name("alias", alias) for alias in aliases), besides=canonical_name)
-    if len(kept) > MOST_ALIASES:
-        raise InvalidInput(f"{len(kept)} aliases are too many", hint=f"Send {MOST_ALIASES} at most.")
+    kept = distinct_names((validate_name("alias", alias) for alias in aliases), besides=canonical_name)
+    if len(kept) > MAX_ALIASES:
+        raise InvalidInput(f"{len(kept)} aliases are too many", hint=f"Send {MAX_ALIASES} at most.")
     return kept
 
 
-def distinct(names: Iterable[str], *, besides: str | None = None) -> tuple[str, ...]:
+def distinct_names(names: Iterable[str], *, besides: str | None = None) -> tuple[str, ...]:
     """The names that differ by more than case, each as it came first."""
     known = {} if besides is None else {besides.lower(): besides}
     for name in names:
@@ -99,28 +99,28 @@ def distinct(names: Iterable[str], *, besides: str | None = None) -> tuple[str, 
     return tuple(known.values())
 
 
-def valid_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def validate_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """An object as PostgreSQL can keep it, of a size that can be read, and without what a merge writes."""
-    if forbidden := RESERVED.intersection(metadata):
+    if forbidden := RESERVED_METADATA_KEYS.intersection(metadata):
         raise InvalidInput(
             f"metadata can't have the key {', '.join(sorted(forbidden))}",
             hint="entity_merge writes it; leave it out.",
         )
-    kept: dict[str, Any] = _kept(metadata, DEEPEST_METADATA)
-    if len(json.dumps(kept).encode()) > LARGEST_METADATA_BYTES:
+    kept: dict[str, Any] = _kept(metadata, MAX_METADATA_DEPTH)
+    if len(json.dumps(kept).encode()) > MAX_METADATA_BYTES:
         raise InvalidInput(
-            "metadata is too large", hint=f"Send {LARGEST_METADATA_BYTES} bytes at most; store facts for the rest."
+            "metadata is too large", hint=f"Send {MAX_METADATA_BYTES} bytes at most; store facts for the rest."
         )
     return kept
 
 
 def _kept(value: Any, depth: int) -> Any:
     if depth == 0:
-        raise InvalidInput("metadata is nested too deeply", hint=f"Nest {DEEPEST_METADATA} levels at most.")
+        raise InvalidInput("metadata is nested too deeply", hint=f"Nest {MAX_METADATA_DEPTH} levels at most.")
     if isinstance(value, Mapping):
-        return {storable(str(name)): _kept(each, depth - 1) for name, each in value.items()}
+        return {sanitize_text(str(name)): _kept(each, depth - 1) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_kept(each, depth - 1) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput("metadata has a number that is none", hint="NaN and infinity can't be kept.")
-    return storable(value) if isinstance(value, str) else value
+    return sanitize_text(value) if isinstance(value, str) else value

@@ -30,7 +30,7 @@ class UnknownEntityType(InvalidInput, ValueError):
         super().__init__(f"'{name}' is not an entity_type", hint=f"Use one of {', '.join(known)}.")
 
 
-class NameTaken(AlreadyExists, ValueError):
+class EntityNameTaken(AlreadyExists, ValueError):
     """Another live entity of the type has that name, whatever its case."""
 
     def __init__(self, canonical_name: str, entity_type: str, holder: object) -> None:
@@ -40,14 +40,14 @@ class NameTaken(AlreadyExists, ValueError):
         )
 
 
-class MergedAway(Conflict, ValueError):
+class EntityMergedAway(Conflict, ValueError):
     """The entity was merged into another, which stands for it now."""
 
     def __init__(self, entity_id: object, successor: object) -> None:
         super().__init__(f"the entity {entity_id} was merged away", hint=f"Use entity_id {successor}.")
 
 
-class MergedWithItself(InvalidInput, ValueError):
+class EntityMergedWithItself(InvalidInput, ValueError):
     """Source and target of a merge are the same."""
 
     hint = "Send two different ids: the one that goes as source, the one that stays as target."
@@ -72,7 +72,7 @@ class EpisodesDoNotDecay(InvalidInput, ValueError):
         super().__init__("an episode can't be confirmed")
 
 
-class NotBelievedAnyMore(Conflict):
+class MemoryNotLive(Conflict):
     """The memory has left the state in which it could be confirmed or marked."""
 
     def __init__(self, memory_type: str, memory_id: object, state: str) -> None:
@@ -80,7 +80,7 @@ class NotBelievedAnyMore(Conflict):
         super().__init__(f"the {memory_type} {memory_id} is {state}", hint=hint)
 
 
-class KeyUsedOtherwise(Conflict):
+class IdempotencyKeyReused(Conflict):
     """An idempotency key came back with other arguments."""
 
     hint = "Use a new idempotency_key for a new request."

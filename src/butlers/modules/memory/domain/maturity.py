@@ -25,20 +25,20 @@ class TrackRecord:
     awaits_inversion: bool = False
 
 
-def after_help(record: TrackRecord) -> TrackRecord:
+def after_helpful_mark(record: TrackRecord) -> TrackRecord:
     """The record after one more success."""
     applied, successes = record.applied + 1, record.successes + 1
     return _with(record, applied, successes, record.harms, successes / applied)
 
 
-def after_harm(record: TrackRecord) -> TrackRecord:
+def after_harmful_mark(record: TrackRecord) -> TrackRecord:
     """The record after one more harm, which weighs four times a success."""
     harms = record.harms + 1
     effectiveness = record.successes / (record.successes + HARMFUL_WEIGHT * harms + 0.01)
     return _with(record, record.applied + 1, record.successes, harms, effectiveness)
 
 
-def promoted(record: TrackRecord) -> Maturity:
+def maturity_after_help(record: TrackRecord) -> Maturity:
     """The maturity after a success: one step up, where the record allows it."""
     if record.awaits_inversion:
         return record.maturity
@@ -58,7 +58,7 @@ def promoted(record: TrackRecord) -> Maturity:
     return record.maturity
 
 
-def demoted(record: TrackRecord) -> Maturity:
+def maturity_after_harm(record: TrackRecord) -> Maturity:
     """The maturity after a harm: one step down, where the record no longer bears it."""
     if record.maturity is Maturity.PROVEN and record.effectiveness < PROVEN_EFFECTIVENESS:
         return Maturity.ESTABLISHED
@@ -76,7 +76,7 @@ def needs_inversion(record: TrackRecord) -> bool:
     )
 
 
-def inverted(content: str, reasons: Sequence[str]) -> str:
+def anti_pattern_content(content: str, reasons: Sequence[str]) -> str:
     """The warning a rule becomes."""
     why = "; ".join(reasons) or "no reason was given"
     return f"ANTI-PATTERN: Do NOT {content}. This caused problems because: {why}"

@@ -11,13 +11,13 @@ from butlers.modules.memory.domain.errors import UnknownPermanence
 
 GLOBAL = "global"
 EVERY_SCOPE = "*"
-LONGEST_KEY = 512
-LONGEST_SCOPE = 128
-BYTES_A_CHARACTER = 2
+MAX_KEY_CHARACTERS = 512
+MAX_SCOPE_CHARACTERS = 128
+BYTES_PER_CHARACTER = 2
 """On average at the most: the keys of a fact have to fit into one index entry of 2,704 bytes."""
-LONGEST_CONTENT_BYTES = 1_000_000
-MOST_TAGS = 50
-MOST_IMPORTANT = 10.0
+MAX_CONTENT_BYTES = 1_000_000
+MAX_TAGS = 50
+MAX_IMPORTANCE = 10.0
 
 
 class MemoryType(StrEnum):
@@ -62,7 +62,7 @@ CANDIDATE_DECAY_RATE = 0.01
 """A rule stored without a permanence has to earn its stay."""
 
 
-WHOLE, HALF = 1.0, 0.5
+FACT_CONFIDENCE, RULE_CONFIDENCE = 1.0, 0.5
 """How far a new fact is believed, and a new rule."""
 
 
@@ -92,7 +92,7 @@ class Relation(StrEnum):
     RELATED_TO = "related_to"
 
 
-class Mode(StrEnum):
+class SearchMode(StrEnum):
     """How a search looks."""
 
     SEMANTIC = "semantic"
@@ -112,9 +112,9 @@ class NewEpisode:
     metadata: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "content", long_text("content", self.content))
-        object.__setattr__(self, "butler", short_text("butler", self.butler, LONGEST_SCOPE))
-        valid_importance(self.importance)
+        object.__setattr__(self, "content", validate_content("content", self.content))
+        object.__setattr__(self, "butler", validate_short_text("butler", self.butler, MAX_SCOPE_CHARACTERS))
+        validate_importance(self.importance)
 
     @property
     def searchable(self) -> str:
@@ -138,11 +138,11 @@ class NewFact:
 
     def __post_init__(self) -> None:
         for name in ("subject", "predicate"):
-            object.__setattr__(self, name, short_text(name, getattr(self, name), LONGEST_KEY))
-        object.__setattr__(self, "content", long_text("content", self.content))
-        object.__setattr__(self, "scope", valid_scope(self.scope))
-        object.__setattr__(self, "tags", valid_tags(self.tags))
-        valid_importance(self.importance)
+            object.__setattr__(self, name, validate_short_text(name, getattr(self, name), MAX_KEY_CHARACTERS))
+        object.__setattr__(self, "content", validate_content("content", self.content))
+        object.__setattr__(self, "scope", validate_scope(self.scope))
+        object.__setattr__(self, "tags", validate_tags(self.tags))
+        validate_importance(self.importance)
 
     @property
     def searchable(self) -> str:
@@ -166,9 +166,9 @@ class NewRule:
     metadata: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "content", long_text("content", self.content))
-        object.__setattr__(self, "scope", valid_scope(self.scope))
-        object.__setattr__(self, "tags", valid_tags(self.tags))
+        object.__setattr__(self, "content", validate_content("content", self.content))
+        object.__setattr__(self, "scope", validate_scope(self.scope))
+        object.__setattr__(self, "tags", validate_tags(self.tags))
 
     @property
     def searchable(self) -> str:
@@ -192,58 +192,58 @@ def fact_text(subject: str, predicate: str, content: str) -> str:
     return f"{subject} {predicate} {content}"
 
 
-def storable(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """The text as PostgreSQL can keep it: no NUL, no lone surrogate, composed characters."""
     whole = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
     return unicodedata.normalize("NFC", whole)
 
 
-def tidy(text: str) -> str:
+def normalize_name(text: str) -> str:
     """A name as it is kept and compared: one line, single spaces."""
-    return " ".join(storable(text).split())
+    return " ".join(sanitize_text(text).split())
 
 
-def short_text(name: str, text: str, longest: int) -> str:
+def validate_short_text(name: str, text: str, longest: int) -> str:
     """A name or key: one line, trimmed, not blank, not too long for an index in any script."""
-    short = tidy(text)
+    short = normalize_name(text)
     if not short:
         raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one visible character.")
     size = len(short.encode())
-    if len(short) > longest or size > BYTES_A_CHARACTER * longest:
+    if len(short) > longest or size > BYTES_PER_CHARACTER * longest:
         raise InvalidInput(
             f"{name} has {len(short)} characters in {size} bytes",
-            hint=f"Send {longest} characters and {BYTES_A_CHARACTER * longest} bytes at most.",
+            hint=f"Send {longest} characters and {BYTES_PER_CHARACTER * longest} bytes at most.",
         )
     return short
 
 
-def long_text(name: str, text: str) -> str:
+def validate_content(name: str, text: str) -> str:
     """A content: anything but blank, up to a megabyte."""
-    whole = storable(text).strip()
+    whole = sanitize_text(text).strip()
     if not whole:
         raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one visible character.")
-    if len(whole.encode()) > LONGEST_CONTENT_BYTES:
+    if len(whole.encode()) > MAX_CONTENT_BYTES:
         raise InvalidInput(f"{name} is longer than a megabyte", hint="Store a summary, or several memories.")
     return whole
 
 
-def valid_scope(scope: str) -> str:
+def validate_scope(scope: str) -> str:
     """A scope's name."""
-    name = short_text("scope", scope, LONGEST_SCOPE)
+    name = validate_short_text("scope", scope, MAX_SCOPE_CHARACTERS)
     if name == EVERY_SCOPE:
         raise InvalidInput("'*' can't be a scope of its own", hint=f"Store under '{GLOBAL}' or a butler's name.")
     return name
 
 
-def valid_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
+def validate_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
     """Tags without copies, in the order they came."""
-    if len(tags) > MOST_TAGS:
-        raise InvalidInput(f"{len(tags)} tags are too many", hint=f"Send {MOST_TAGS} at most.")
-    return tuple(dict.fromkeys(short_text("tag", tag, LONGEST_SCOPE) for tag in tags))
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput(f"{len(tags)} tags are too many", hint=f"Send {MAX_TAGS} at most.")
+    return tuple(dict.fromkeys(validate_short_text("tag", tag, MAX_SCOPE_CHARACTERS) for tag in tags))
 
 
-def valid_importance(importance: float) -> float:
+def validate_importance(importance: float) -> float:
     """An importance between 0 and 10; NaN is none."""
-    if math.isnan(importance) or not 0 <= importance <= MOST_IMPORTANT:
+    if math.isnan(importance) or not 0 <= importance <= MAX_IMPORTANCE:
         raise InvalidInput("importance lies between 0 and 10", hint="0 is trivial, 5 ordinary, 10 vital.")
     return importance

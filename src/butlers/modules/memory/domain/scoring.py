@@ -8,7 +8,7 @@ RECENCY_HALF_LIFE_DAYS = 7.0
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ScoreWeights:
     """How much each signal counts."""
 
     relevance: float = 0.4
@@ -17,7 +17,7 @@ class Weights:
     confidence: float = 0.1
 
 
-class Signals(NamedTuple):
+class ScoreSignals(NamedTuple):
     """What is known of a candidate, each in [0, 1]."""
 
     relevance: float
@@ -33,7 +33,7 @@ def recency(idle_days: float | None) -> float:
     return min(1.0, math.exp(-math.log(2) / RECENCY_HALF_LIFE_DAYS * max(idle_days, 0.0)))
 
 
-def composite(signals: Signals, weights: Weights) -> float:
+def composite_score(signals: ScoreSignals, weights: ScoreWeights) -> float:
     """The score recall sorts by."""
     return (
         weights.relevance * signals.relevance

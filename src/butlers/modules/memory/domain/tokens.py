@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 UNKNOWN = frozenset({"[UNK]", "<unk>"})
 
-Count = Callable[[str], int]
+CountTokens = Callable[[str], int]
 
 
-def charge(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -> int:
+def count_tokens_of(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -> int:
     """One for each token the tokenizer knows, and for what it does not know its bytes.
 
     A script or an emoji outside the vocabulary is then never undercounted: other tokenizers spend at most

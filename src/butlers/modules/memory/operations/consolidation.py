@@ -10,19 +10,19 @@ from typing import Any
 from uuid import UUID
 
 from butlers.caller import Caller
-from butlers.contract import Answered, Spawner
-from butlers.db import WORK_SECONDS, fault_of
+from butlers.contract import SessionResult, Spawner
+from butlers.db import WRITE_TIMEOUT_SECONDS, as_fault
 from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut, Unavailable
-from butlers.modules.memory.domain import distillation, prompting
+from butlers.modules.memory.domain import consolidation_output, consolidation_prompt
+from butlers.modules.memory.domain.consolidation_prompt import Prompt, PromptEpisode
 from butlers.modules.memory.domain.model import GLOBAL, MemoryType
-from butlers.modules.memory.domain.prompting import Observation, Prompt
-from butlers.modules.memory.operations import batches, distilling
-from butlers.modules.memory.operations.distilling import LeaseLost, NothingApplied
-from butlers.modules.memory.operations.once import Answer, Request, once
-from butlers.modules.memory.operations.patience import patiently
+from butlers.modules.memory.operations import consolidation_apply, consolidation_batch
+from butlers.modules.memory.operations.consolidation_apply import LeaseLost, NothingApplied
+from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
+from butlers.modules.memory.operations.retry import retry_when_busy
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events
-from butlers.modules.memory.store.consolidation import Batch, Group, RunRecord
+from butlers.modules.memory.store.consolidation import EpisodeBatch, EpisodeGroup, RunRecord
 from butlers.modules.memory.store.events import Event
 
 log = logging.getLogger("butlers.memory")
@@ -34,7 +34,7 @@ MOST_LISTED = 100
 
 
 @dataclass(slots=True)
-class Report:
+class ConsolidationReport:
     """What a run has done so far."""
 
     groups: int = 0
@@ -89,7 +89,7 @@ class Report:
         }
 
 
-Tell = Callable[[Report], None]
+Tell = Callable[[ConsolidationReport], None]
 
 
 @cache
@@ -98,10 +98,10 @@ def instructions() -> str:
     return (resources.files("butlers.modules.memory") / "prompts" / "consolidate.md").read_text(encoding="utf-8")
 
 
-async def waiting(memory: Memory, caller: Caller, *, everywhere: bool = False) -> list[Group]:
+async def pending_groups(memory: Memory, caller: Caller, *, everywhere: bool = False) -> list[EpisodeGroup]:
     """Who has episodes that wait: in the caller's tenant, or in all of them."""
     if everywhere:
-        return await consolidation.groups_everywhere(memory.database, MOST_GROUPS)
+        return await consolidation.groups_of_all_tenants(memory.database, MOST_GROUPS)
     async with memory.transaction(caller) as tx:
         return await consolidation.groups(tx, caller, MOST_GROUPS)
 
@@ -109,13 +109,13 @@ async def waiting(memory: Memory, caller: Caller, *, everywhere: bool = False) -
 async def preview(memory: Memory, caller: Caller, *, everywhere: bool = False) -> list[dict[str, Any]]:
     """What would be sent, group by group; nothing is taken and nothing changes."""
     shown = []
-    for group in await waiting(memory, caller, everywhere=everywhere):
-        inside = _inside(caller, group)
+    for group in await pending_groups(memory, caller, everywhere=everywhere):
+        inside = _caller_in_group(caller, group)
         async with memory.transaction(inside) as tx:
-            most = await batches.size(memory, tx, inside, group.butler)
-            episodes = await consolidation.waiting(tx, inside, group.butler, most)
+            most = await consolidation_batch.batch_size(memory, tx, inside, group.butler)
+            episodes = await consolidation.pending_episodes(tx, inside, group.butler, most)
         if episodes:
-            prompt = await _prompt(memory, inside, group.butler, episodes)
+            prompt = await _build_prompt(memory, inside, group.butler, episodes)
             shown.append(
                 {
                     "tenant": group.tenant,
@@ -129,13 +129,13 @@ async def preview(memory: Memory, caller: Caller, *, everywhere: bool = False) -
     return shown
 
 
-async def counted(memory: Memory, caller: Caller, *, everywhere: bool = False) -> Answer:
+async def dry_run(memory: Memory, caller: Caller, *, everywhere: bool = False) -> Answer:
     """A dry run: how much waits, in how many groups."""
-    groups = await waiting(memory, caller, everywhere=everywhere)
+    groups = await pending_groups(memory, caller, everywhere=everywhere)
     return {"dry_run": True, "status": "finished", "groups": len(groups), "waiting": sum(g.waiting for g in groups)}
 
 
-async def run(
+async def consolidate(
     memory: Memory,
     caller: Caller,
     *,
@@ -149,22 +149,22 @@ async def run(
     `Unavailable`, and what waits goes on waiting. Retries: only where something is to be tried again by now.
     """
     if memory.spawner is None:
-        return await counted(memory, caller, everywhere=everywhere)
-    groups = await waiting(memory, caller, everywhere=everywhere)
+        return await dry_run(memory, caller, everywhere=everywhere)
+    groups = await pending_groups(memory, caller, everywhere=everywhere)
     if retries:
         groups = [group for group in groups if group.retries]
-    report = Report(groups=len(groups), waiting=sum(group.waiting for group in groups))
+    report = ConsolidationReport(groups=len(groups), waiting=sum(group.waiting for group in groups))
     tell(report)
     if groups:
         memory.spawner.check()
     for group in groups:
-        await _worked_off(memory, memory.spawner, _inside(caller, group), group.butler, report, tell)
+        await _consolidate_group(memory, memory.spawner, _caller_in_group(caller, group), group.butler, report, tell)
         if report.stopped is not None:
             raise report.stopped
     return report.answer()
 
 
-async def begun(memory: Memory, caller: Caller, *, seconds: float) -> Answer:
+async def consolidate_in_background(memory: Memory, caller: Caller, *, seconds: float) -> Answer:
     """A run that need not end with the call that began it: its result, or after so many seconds that it goes on.
 
     Where sessions can't be started nothing is taken: what waits is counted, and the answer says what is missing.
@@ -173,38 +173,38 @@ async def begun(memory: Memory, caller: Caller, *, seconds: float) -> Answer:
         if memory.spawner is not None:
             memory.spawner.check()
     except Unavailable as fault:
-        return {**await counted(memory, caller), "reason": str(fault)}
-    running = asyncio.create_task(run(memory, caller))
+        return {**await dry_run(memory, caller), "reason": str(fault)}
+    running = asyncio.create_task(consolidate(memory, caller))
     memory.background.add(running)
     running.add_done_callback(memory.background.discard)
     await asyncio.wait({running}, timeout=seconds)
     if running.done():
         return running.result()
-    running.add_done_callback(_told)
+    running.add_done_callback(_log_background_failure)
     return {"dry_run": False, "status": "running"}
 
 
-def _told(running: "asyncio.Task[Answer]") -> None:
+def _log_background_failure(running: "asyncio.Task[Answer]") -> None:
     """Whoever asked is gone: a run that ended badly is told in the log."""
     if not running.cancelled() and (error := running.exception()):
         log.warning("consolidation ended early", exc_info=error)
 
 
-def _inside(caller: Caller, group: Group) -> Caller:
+def _caller_in_group(caller: Caller, group: EpisodeGroup) -> Caller:
     """Whoever runs it, inside the group's tenant."""
     return replace(caller, tenant=group.tenant) if group.tenant != caller.tenant else caller
 
 
-async def _worked_off(
-    memory: Memory, spawner: Spawner, caller: Caller, butler: str, report: Report, tell: Tell
+async def _consolidate_group(
+    memory: Memory, spawner: Spawner, caller: Caller, butler: str, report: ConsolidationReport, tell: Tell
 ) -> None:
     """Batch after batch of one group, until none is left or one comes to nothing."""
     while True:
-        if await _spent_too_much(memory, caller):
+        if await _is_over_token_limit(memory, caller):
             report.notes.append("the daily token limit is reached; the rest waits")
             return
         try:
-            batch = await batches.claimed(memory, caller, butler)
+            batch = await consolidation_batch.claim_batch(memory, caller, butler)
         except Overloaded as fault:
             report.notes.append(fault.message)
             return
@@ -212,7 +212,7 @@ async def _worked_off(
             return
         record, learned = RunRecord(), list[dict[str, Any]]()
         try:
-            learned = await _finished(memory, spawner, caller, batch, record)
+            learned = await _consolidate_batch(memory, spawner, caller, batch, record)
         except Unavailable as fault:
             report.stopped = fault
         report.add(record, learned)
@@ -221,73 +221,80 @@ async def _worked_off(
             return
 
 
-async def _spent_too_much(memory: Memory, caller: Caller) -> bool:
+async def _is_over_token_limit(memory: Memory, caller: Caller) -> bool:
     limit = memory.config.consolidation.daily_token_limit
     if not limit:
         return False
     async with memory.transaction(caller) as tx:
-        return await consolidation.spent(tx, caller) >= limit
+        return await consolidation.tokens_last_day(tx, caller) >= limit
 
 
-async def _finished(
-    memory: Memory, spawner: Spawner, caller: Caller, batch: Batch, record: RunRecord
+async def _consolidate_batch(
+    memory: Memory, spawner: Spawner, caller: Caller, batch: EpisodeBatch, record: RunRecord
 ) -> list[dict[str, Any]]:
     """What was learned from a batch. However it ends, the record says so and the lease is gone."""
     # Whoever asked for it did not say what comes of it: what is learned is no session's own.
     worker = replace(caller, request_id=str(batch.run_id), session_id=None)
     try:
-        async with batches.kept(memory, worker, batch) as lost:
-            return await _learned(memory, spawner, worker, batch, record, lost)
+        async with consolidation_batch.renew_lease(memory, worker, batch) as lost:
+            return await _ask_and_apply(memory, spawner, worker, batch, record, lost)
     except asyncio.CancelledError:
-        await batches.cancelled(memory, worker, batch, record)
+        await consolidation_batch.release_cancelled(memory, worker, batch, record)
         raise
     except LeaseLost as fault:
-        await batches.lost(memory, worker, batch, record, fault.message)
+        await consolidation_batch.record_lost(memory, worker, batch, record, fault.message)
     except (SessionFailed, NothingApplied) as fault:
         log.warning("a batch was not consolidated", extra={"run": str(batch.run_id), "code": fault.code})
-        await batches.failed(memory, worker, batch, record, fault.message)
+        await consolidation_batch.record_failure(memory, worker, batch, record, fault.message)
     except (Unavailable, Overloaded, TimedOut) as fault:
         # Nothing is wrong with the episodes: this attempt does not count.
-        await batches.given_back(memory, worker, batch, record, fault.message)
+        await consolidation_batch.release_batch(memory, worker, batch, record, fault.message)
         if isinstance(fault, Unavailable):
             raise
     except Exception as error:  # one group, whatever happens to it, must not keep the others waiting
         log.exception("a batch was not consolidated", extra={"run": str(batch.run_id)})
-        known = fault_of(error)
-        await batches.failed(memory, worker, batch, record, known.message if known else type(error).__name__)
+        known = as_fault(error)
+        await consolidation_batch.record_failure(
+            memory, worker, batch, record, known.message if known else type(error).__name__
+        )
     return []
 
 
-async def _learned(
-    memory: Memory, spawner: Spawner, caller: Caller, batch: Batch, record: RunRecord, lost: "asyncio.Future[None]"
+async def _ask_and_apply(
+    memory: Memory,
+    spawner: Spawner,
+    caller: Caller,
+    batch: EpisodeBatch,
+    record: RunRecord,
+    lost: "asyncio.Future[None]",
 ) -> list[dict[str, Any]]:
     """Ask the model, read its answer, apply it."""
-    prompt = await _prompt(memory, caller, batch.butler, batch.episodes)
-    batch = await batches.reduced(memory, caller, batch, prompt.taken)
+    prompt = await _build_prompt(memory, caller, batch.butler, batch.episodes)
+    batch = await consolidation_batch.release_excess(memory, caller, batch, prompt.taken)
     record.episodes = len(batch.episodes)
     # A session that fails has taken tokens too, and nobody says how many.
     record.input_tokens, record.tokens_estimated = prompt.tokens, True
     try:
         asked = spawner.spawn(caller, prompt.text, trigger_source=TRIGGER_SOURCE, internal=True)
-        answered = await _unless(lost, asked)
+        answered = await _run_unless_lost(lost, asked)
     except TimedOut as fault:
         raise SessionFailed(fault.message) from fault
-    await _count(memory, prompt, answered, record)
-    result = await asyncio.to_thread(distillation.parse, answered.text)
+    await _record_usage(memory, prompt, answered, record)
+    result = await asyncio.to_thread(consolidation_output.parse_output, answered.text)
     record.parse_errors = list(result.parse_errors)
     if not result.actions and not result.explicitly_empty:
         raise NothingApplied(result.parse_errors)
-    lessons = await distilling.prepared(memory, caller, batch.butler, result)
-    return await patiently(distilling.apply, memory, caller, batch, lessons, record)
+    lessons = await consolidation_apply.prepare_actions(memory, caller, batch.butler, result)
+    return await retry_when_busy(consolidation_apply.apply_batch, memory, caller, batch, lessons, record)
 
 
-async def _prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequence[Observation]) -> Prompt:
+async def _build_prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequence[PromptEpisode]) -> Prompt:
     scopes, ids, version = [GLOBAL, butler], [each.id for each in episodes], memory.embedder.version.id
-    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
+    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         facts = await consolidation.near_facts(tx, caller, ids, version, scopes, MOST_FACTS)
         rules = await consolidation.near_rules(tx, caller, ids, version, scopes, MOST_RULES)
     return await asyncio.to_thread(
-        prompting.assembled,
+        consolidation_prompt.assemble_prompt,
         instructions(),
         butler,
         episodes,
@@ -298,19 +305,19 @@ async def _prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequenc
     )
 
 
-async def _count(memory: Memory, prompt: Prompt, answered: Answered, record: RunRecord) -> None:
+async def _record_usage(memory: Memory, prompt: Prompt, answered: SessionResult, record: RunRecord) -> None:
     """The tokens a session took, by the runtime's word or by our own count."""
     record.session_id = answered.session_id
     if answered.usage is not None:
         record.input_tokens, record.output_tokens = answered.usage.input_tokens, answered.usage.output_tokens
         record.tokens_estimated = False
         return
-    said = answered.text[: distillation.LONGEST_OUTPUT]
+    said = answered.text[: consolidation_output.LONGEST_OUTPUT]
     record.input_tokens = prompt.tokens
     record.output_tokens = await asyncio.to_thread(memory.embedder.count_tokens, said)
 
 
-async def _unless(lost: "asyncio.Future[None]", thinking: Awaitable[Answered]) -> Answered:
+async def _run_unless_lost(lost: "asyncio.Future[None]", thinking: Awaitable[SessionResult]) -> SessionResult:
     """The model's answer; there is no use in waiting for it once the batch is somebody else's."""
     session = asyncio.ensure_future(thinking)
     try:
@@ -325,13 +332,13 @@ async def _unless(lost: "asyncio.Future[None]", thinking: Awaitable[Answered]) -
             await asyncio.wait({session})
 
 
-async def dead_letters(memory: Memory, caller: Caller, limit: int) -> list[dict[str, Any]]:
+async def list_dead_letters(memory: Memory, caller: Caller, limit: int) -> list[dict[str, Any]]:
     """Episodes that were set aside after their last attempt, with the reason."""
     async with memory.transaction(caller) as tx:
         return await consolidation.dead_letters(tx, caller, limit)
 
 
-async def retry(memory: Memory, caller: Caller, ids: Sequence[UUID] | None, request: Request) -> Answer:
+async def retry_dead_letters(memory: Memory, caller: Caller, ids: Sequence[UUID] | None, request: Request) -> Answer:
     """Let episodes that were set aside wait again: these, or all of them."""
     async with memory.transaction(caller) as tx:
 
@@ -340,4 +347,4 @@ async def retry(memory: Memory, caller: Caller, ids: Sequence[UUID] | None, requ
             await events.append(tx, caller, *(Event("episode_requeued", MemoryType.EPISODE, each) for each in again))
             return {"requeued": len(again), "ids": [str(each) for each in again]}
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)

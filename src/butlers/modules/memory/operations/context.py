@@ -4,10 +4,10 @@ import asyncio
 
 from butlers.caller import Caller
 from butlers.errors import Unavailable
-from butlers.modules.memory.domain.briefing import Section, brief, episode_line, fact_line, rule_line
-from butlers.modules.memory.domain.model import LONGEST_SCOPE, MemoryType, Mode, short_text
-from butlers.modules.memory.domain.text import question
-from butlers.modules.memory.operations.reading import embedded_question, recalled
+from butlers.modules.memory.domain.context_block import Section, episode_line, fact_line, render_context, rule_line
+from butlers.modules.memory.domain.model import MAX_SCOPE_CHARACTERS, MemoryType, SearchMode, validate_short_text
+from butlers.modules.memory.domain.text import validate_query
+from butlers.modules.memory.operations.reading import embed_query, rank_for_recall
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import episodes, memories
 
@@ -15,15 +15,17 @@ MOST_RECALLED = 20
 MOST_EPISODES = 20
 
 
-async def build(memory: Memory, caller: Caller, trigger_prompt: str, butler: str, token_budget: int | None) -> str:
+async def build_context(
+    memory: Memory, caller: Caller, trigger_prompt: str, butler: str, token_budget: int | None
+) -> str:
     """What the butler knows that matters for this prompt, within the budget."""
-    butler = memory.speaks_for(caller, short_text("butler", butler, LONGEST_SCOPE))
-    asked = question(trigger_prompt, "trigger_prompt")
-    embedding, mode = await embedded_question(memory, asked, Mode(memory.config.retrieval.recall_mode))
+    butler = memory.speaks_for(caller, validate_short_text("butler", butler, MAX_SCOPE_CHARACTERS))
+    asked = validate_query(trigger_prompt, "trigger_prompt")
+    embedding, mode = await embed_query(memory, asked, SearchMode(memory.config.retrieval.recall_mode))
     kinds = (MemoryType.FACT, MemoryType.RULE)
     async with memory.reading(caller) as tx:
-        scored = (await recalled(memory, tx, caller, asked, embedding, mode, butler, kinds))[:MOST_RECALLED]
-        rows = await memories.show(
+        scored = (await rank_for_recall(memory, tx, caller, asked, embedding, mode, butler, kinds))[:MOST_RECALLED]
+        rows = await memories.fetch_many(
             tx,
             caller,
             facts=[each.candidate.id for each in scored if each.candidate.memory_type is MemoryType.FACT],
@@ -49,12 +51,12 @@ async def build(memory: Memory, caller: Caller, trigger_prompt: str, butler: str
         Section("Recent Episodes", happened, quotas.episodes),
     )
     budget = token_budget or memory.config.retrieval.context_token_budget
-    return await asyncio.to_thread(_brief, memory, sections, budget)
+    return await asyncio.to_thread(_render, memory, sections, budget)
 
 
-def _brief(memory: Memory, sections: tuple[Section, ...], budget: int) -> str:
+def _render(memory: Memory, sections: tuple[Section, ...], budget: int) -> str:
     try:
-        return brief(sections, budget, memory.embedder.count_tokens)
+        return render_context(sections, budget, memory.embedder.count_tokens)
     except Unavailable:
         # Without the tokenizer every byte is charged: too little rather than too much.
-        return brief(sections, budget, lambda text: len(text.encode()))
+        return render_context(sections, budget, lambda text: len(text.encode()))

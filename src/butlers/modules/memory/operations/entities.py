@@ -5,14 +5,14 @@ from typing import Any
 from uuid import UUID
 
 from butlers.caller import Caller
-from butlers.db import WORK_SECONDS, Connection
-from butlers.modules.memory.domain import merging, resolution
-from butlers.modules.memory.domain.entities import MERGED_INTO, EntityChange, EntityType, NewEntity, valid_name
-from butlers.modules.memory.domain.errors import MergedWithItself
-from butlers.modules.memory.domain.merging import Party, Settled
+from butlers.db import WRITE_TIMEOUT_SECONDS, Connection
+from butlers.modules.memory.domain import entity_merge, entity_resolution
+from butlers.modules.memory.domain.entities import MERGED_INTO, EntityChange, EntityType, NewEntity, validate_name
+from butlers.modules.memory.domain.entity_merge import ConflictResolution, MergeSide
+from butlers.modules.memory.domain.entity_resolution import FUZZY_FROM, ResolutionHints, ScoredCandidate
+from butlers.modules.memory.domain.errors import EntityMergedWithItself
 from butlers.modules.memory.domain.model import MemoryType, Relation
-from butlers.modules.memory.domain.resolution import FUZZY_FROM, Hints, Resolved
-from butlers.modules.memory.operations.once import Answer, Request, once
+from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import entities, events, links
 from butlers.modules.memory.store.events import Event
@@ -31,7 +31,7 @@ async def create(memory: Memory, caller: Caller, entity: NewEntity, request: Req
             await events.append(tx, caller, Event("entity_created", _ENTITY, entity_id, payload))
             return {"id": str(entity_id), "entity_id": str(entity_id)}
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
 async def get(memory: Memory, caller: Caller, entity_id: UUID) -> Answer:
@@ -43,12 +43,12 @@ async def get(memory: Memory, caller: Caller, entity_id: UUID) -> Answer:
     return {**found, "entity_id": entity_id}
 
 
-async def listed(
+async def list_entities(
     memory: Memory, caller: Caller, entity_type: EntityType | None, *, merged: bool, limit: int
 ) -> list[Answer]:
     """Entities in the order of their names: the live ones, or those that were merged away."""
     async with memory.transaction(caller) as tx:
-        return [dict(row) for row in await entities.by_name(tx, caller, entity_type, merged=merged, most=limit)]
+        return [dict(row) for row in await entities.list_by_name(tx, caller, entity_type, merged=merged, most=limit)]
 
 
 async def update(memory: Memory, caller: Caller, entity_id: UUID, changed: EntityChange, request: Request) -> Answer:
@@ -57,70 +57,76 @@ async def update(memory: Memory, caller: Caller, entity_id: UUID, changed: Entit
 
         async def work() -> Answer:
             _, entity_type = (await entities.lock(tx, caller, entity_id))[entity_id]
-            after = dict(await entities.change(tx, caller, entity_id, entity_type, changed))
+            after = dict(await entities.update(tx, caller, entity_id, entity_type, changed))
             await events.append(tx, caller, Event("entity_updated", _ENTITY, entity_id, {"fields": changed.fields}))
             updated_at = after["updated_at"].isoformat()
             told = {"id": str(entity_id), "entity_id": str(entity_id), "changed": changed.fields}
             return {**told, **after, "updated_at": updated_at}
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
 async def resolve(
-    memory: Memory, caller: Caller, name: str, entity_type: EntityType | None, hints: Hints, *, fuzzy: bool
-) -> list[Resolved]:
+    memory: Memory, caller: Caller, name: str, entity_type: EntityType | None, hints: ResolutionHints, *, fuzzy: bool
+) -> list[ScoredCandidate]:
     """Whom a name may mean, the likeliest first; nobody is made up."""
-    asked = valid_name("name", name)
+    asked = validate_name("name", name)
     async with memory.transaction(caller) as tx:
-        found = await entities.candidates(tx, asked, entity_type, fuzzy=fuzzy and len(asked) >= FUZZY_FROM)
-        matches = resolution.best_matches(found)
+        found = await entities.find_candidates(tx, asked, entity_type, fuzzy=fuzzy and len(asked) >= FUZZY_FROM)
+        matches = entity_resolution.best_matches(found)
         ids = [each.id for each in matches]
-        overlaps = await entities.overlaps(tx, caller, ids, hints.text, asked) if ids and hints.text else {}
-    return resolution.ranked(matches, overlaps, hints.domain_scores)
+        overlaps = await entities.keyword_overlaps(tx, caller, ids, hints.text, asked) if ids and hints.text else {}
+    return entity_resolution.rank_candidates(matches, overlaps, hints.domain_scores)
 
 
-async def preview(memory: Memory, caller: Caller, source_id: UUID, target_id: UUID) -> Answer:
+async def preview_merge(memory: Memory, caller: Caller, source_id: UUID, target_id: UUID) -> Answer:
     """What a merge would do: the two as they are, and each conflict with the fact that would stay."""
     if source_id == target_id:
-        raise MergedWithItself
+        raise EntityMergedWithItself
     async with memory.transaction(caller) as tx:
         await entities.lock(tx, caller, source_id, target_id)
         source, target = [await entities.get(tx, caller, each) for each in (source_id, target_id)]
-        known = await entities.beliefs(tx, caller, source_id, target_id, held=False)
-    conflicts = merging.settled(known, source_id, target_id)
+        known = await entities.live_facts(tx, caller, source_id, target_id, held=False)
+    conflicts = entity_merge.resolve_conflicts(known, source_id, target_id)
     return {"source": dict(source), "target": dict(target), "conflicts": [asdict(each) for each in conflicts]}
 
 
 async def merge(memory: Memory, caller: Caller, source_id: UUID, target_id: UUID, request: Request) -> Answer:
     """Make two entities one: what is known of the source is known of the target, and the source is out of sight."""
     if source_id == target_id:
-        raise MergedWithItself
-    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
+        raise EntityMergedWithItself
+    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
 
         async def work() -> Answer:
             locked = await entities.lock(tx, caller, source_id, target_id)
             source, target = locked[source_id][0], locked[target_id][0]
-            conflicts = await _settle(tx, caller, source, target)
-            moved = await entities.move(tx, caller, source_id, target_id)
-            aliases = merging.merged_aliases(source, target)
-            await entities.bury(tx, caller, source_id, merging.tombstone(source, target))
-            await entities.grow(tx, caller, target_id, aliases, merging.merged_metadata(source, target))
+            conflicts = await _supersede_conflicts(tx, caller, source, target)
+            moved = await entities.repoint_references(tx, caller, source_id, target_id)
+            aliases = entity_merge.merged_aliases(source, target)
+            await entities.write_merge_source(
+                tx, caller, source_id, entity_merge.merged_away_metadata(source, target)
+            )
+            await entities.write_merge_target(
+                tx, caller, target_id, aliases, entity_merge.merged_metadata(source, target)
+            )
             counts = {
                 "facts_repointed": moved["facts", "entity_id"],
                 "facts_superseded": len(conflicts),
                 "aliases_added": len(aliases) - len(target.aliases),
             }
-            return await _told(tx, caller, source, target, counts, conflicts)
+            return await _record_merge(tx, caller, source, target, counts, conflicts)
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
-async def _settle(tx: Connection, caller: Caller, source: Party, target: Party) -> list[Settled]:
+async def _supersede_conflicts(
+    tx: Connection, caller: Caller, source: MergeSide, target: MergeSide
+) -> list[ConflictResolution]:
     """Leave one live fact under each key that both have."""
-    known = await entities.beliefs(tx, caller, source.id, target.id, held=True)
-    conflicts = merging.settled(known, source.id, target.id)
+    known = await entities.live_facts(tx, caller, source.id, target.id, held=True)
+    conflicts = entity_merge.resolve_conflicts(known, source.id, target.id)
     # Before anything moves: at no moment are there two live facts under one key.
-    await entities.supersede(tx, caller, conflicts)
+    await entities.supersede_facts(tx, caller, conflicts)
     edges = [
         Link(MemoryType.FACT, each.kept.id, MemoryType.FACT, each.superseded.id, Relation.SUPERSEDES)
         for each in conflicts
@@ -129,8 +135,13 @@ async def _settle(tx: Connection, caller: Caller, source: Party, target: Party) 
     return conflicts
 
 
-async def _told(
-    tx: Connection, caller: Caller, source: Party, target: Party, counts: dict[str, int], conflicts: list[Settled]
+async def _record_merge(
+    tx: Connection,
+    caller: Caller,
+    source: MergeSide,
+    target: MergeSide,
+    counts: dict[str, int],
+    conflicts: list[ConflictResolution],
 ) -> Answer:
     about: dict[str, Any] = {"source_entity_id": str(source.id), "target_entity_id": str(target.id), **counts}
     superseded = (

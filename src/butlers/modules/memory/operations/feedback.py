@@ -6,10 +6,10 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain import maturity
-from butlers.modules.memory.domain.errors import EpisodesDoNotDecay, MemoryNotFound, NotBelievedAnyMore
+from butlers.modules.memory.domain.errors import EpisodesDoNotDecay, MemoryNotFound, MemoryNotLive
 from butlers.modules.memory.domain.maturity import TrackRecord
-from butlers.modules.memory.domain.model import Maturity, MemoryType, storable
-from butlers.modules.memory.operations.once import Answer, Request, once
+from butlers.modules.memory.domain.model import Maturity, MemoryType, sanitize_text
+from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import events, facts, memories, rules
 from butlers.modules.memory.store.events import Event
@@ -30,7 +30,7 @@ async def confirm(
             renew = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
             confirmed = await renew(tx, caller, memory_id)
             if confirmed is None:
-                raise await refusal(tx, caller, memory_type, memory_id)
+                raise await refusal_for(tx, caller, memory_type, memory_id)
             await events.append(tx, caller, Event(f"{memory_type}_confirmed", memory_type, memory_id))
             return {
                 "id": str(memory_id),
@@ -39,7 +39,7 @@ async def confirm(
                 "last_confirmed_at": confirmed.last_confirmed_at.isoformat(),
             }
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
 async def mark_helpful(memory: Memory, caller: Caller, rule_id: UUID, request: Request) -> Answer:
@@ -47,43 +47,43 @@ async def mark_helpful(memory: Memory, caller: Caller, rule_id: UUID, request: R
     async with memory.transaction(caller) as tx:
 
         async def work() -> Answer:
-            record, metadata = await _marked(tx, caller, rule_id)
-            after = maturity.after_help(record)
-            level = maturity.promoted(after)
-            return await _write(tx, caller, rule_id, "helpful", after, level, metadata, None)
+            record, metadata = await _lock_track_record(tx, caller, rule_id)
+            after = maturity.after_helpful_mark(record)
+            level = maturity.maturity_after_help(after)
+            return await _write_mark(tx, caller, rule_id, "helpful", after, level, metadata, None)
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
 async def mark_harmful(memory: Memory, caller: Caller, rule_id: UUID, reason: str | None, request: Request) -> Answer:
     """Count one more harm of a rule, demote it where that is due, and note when it should become a warning."""
-    reason = storable(reason).strip()[:LONGEST_REASON] if reason else None
+    reason = sanitize_text(reason).strip()[:LONGEST_REASON] if reason else None
     async with memory.transaction(caller) as tx:
 
         async def work() -> Answer:
-            record, metadata = await _marked(tx, caller, rule_id)
-            after = maturity.after_harm(record)
-            level = maturity.demoted(after)
+            record, metadata = await _lock_track_record(tx, caller, rule_id)
+            after = maturity.after_harmful_mark(record)
+            level = maturity.maturity_after_harm(after)
             if reason:
                 told = [*metadata.get("harmful_reasons", []), reason]
                 metadata = {**metadata, "harmful_reasons": told[-MOST_REASONS:]}
             if maturity.needs_inversion(after):
                 metadata = {**metadata, "needs_inversion": True}
-            return await _write(tx, caller, rule_id, "harmful", after, level, metadata, reason)
+            return await _write_mark(tx, caller, rule_id, "harmful", after, level, metadata, reason)
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
-async def _marked(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]]:
-    found = await rules.track_record(tx, caller, rule_id)
+async def _lock_track_record(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]]:
+    found = await rules.lock_track_record(tx, caller, rule_id)
     if found is None:
         raise MemoryNotFound(MemoryType.RULE, rule_id)
     if found[1].get("forgotten"):
-        raise NotBelievedAnyMore(MemoryType.RULE, rule_id, "forgotten")
+        raise MemoryNotLive(MemoryType.RULE, rule_id, "forgotten")
     return found
 
 
-async def _write(
+async def _write_mark(
     tx: Connection,
     caller: Caller,
     rule_id: UUID,
@@ -93,7 +93,7 @@ async def _write(
     metadata: dict[str, Any],
     reason: str | None,
 ) -> Answer:
-    await rules.mark(tx, caller, rule_id, after, level, metadata)
+    await rules.write_track_record(tx, caller, rule_id, after, level, metadata)
     await rules.record_application(tx, caller, rule_id, outcome, reason)
     payload = {
         "maturity": level.value,
@@ -111,11 +111,11 @@ async def _write(
     }
 
 
-async def refusal(
+async def refusal_for(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID
-) -> MemoryNotFound | NotBelievedAnyMore:
+) -> MemoryNotFound | MemoryNotLive:
     """Why a memory could not be changed: it is not there, or it has left the state the change needs."""
-    state = await memories.state(tx, caller, memory_type, memory_id)
+    state = await memories.lifecycle_state(tx, caller, memory_type, memory_id)
     if state is None:
         return MemoryNotFound(memory_type, memory_id)
-    return NotBelievedAnyMore(memory_type, memory_id, state)
+    return MemoryNotLive(memory_type, memory_id, state)

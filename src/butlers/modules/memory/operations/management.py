@@ -11,8 +11,8 @@ from butlers.caller import Caller
 from butlers.errors import Conflict
 from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
-from butlers.modules.memory.operations.feedback import refusal
-from butlers.modules.memory.operations.once import Answer, Request, once
+from butlers.modules.memory.operations.feedback import refusal_for
+from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, episodes, events, facts, links, memories, rules, stats
 from butlers.modules.memory.store.events import Event
@@ -33,13 +33,13 @@ async def forget(
             if await _HOME[memory_type].forget(tx, caller, memory_id):
                 await events.append(tx, caller, Event(f"{memory_type}_forgotten", memory_type, memory_id))
                 return {**answer, "forgotten": True}
-            state = await memories.state(tx, caller, memory_type, memory_id)
+            state = await memories.lifecycle_state(tx, caller, memory_type, memory_id)
             if state == _FORGOTTEN[memory_type]:
                 # Forgetting twice is forgetting once.
                 return {**answer, "forgotten": True, "already": True}
-            raise await refusal(tx, caller, memory_type, memory_id)
+            raise await refusal_for(tx, caller, memory_type, memory_id)
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
 async def restore(
@@ -56,21 +56,21 @@ async def restore(
                     f"another fact holds the key of {memory_id} by now", hint="Forget that one first, or store anew."
                 ) from None
             if not back:
-                raise await refusal(tx, caller, memory_type, memory_id)
+                raise await refusal_for(tx, caller, memory_type, memory_id)
             await events.append(tx, caller, Event(f"{memory_type}_restored", memory_type, memory_id))
             return {"id": str(memory_id), "memory_type": memory_type.value, "restored": True}
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
-async def statistics(memory: Memory, caller: Caller, scope: str | None) -> Answer:
+async def memory_stats(memory: Memory, caller: Caller, scope: str | None) -> Answer:
     """How many memories there are, in which state, and how well they serve."""
     scopes, butlers = (memory.scopes(scope), memory.butlers(scope)) if scope else (None, None)
     async with memory.transaction(caller) as tx:
         of_episodes = dict(await stats.episodes(tx, caller, butlers))
         of_facts = dict(await stats.facts(tx, caller, scopes))
         of_rules = dict(await stats.rules(tx, caller, scopes))
-        spent, latest = await consolidation.spent(tx, caller), await consolidation.latest(tx, caller)
+        spent, latest = await consolidation.tokens_last_day(tx, caller), await consolidation.latest_run(tx, caller)
         ran = await stats.jobs(tx)
     return {
         "scopes": list(scopes) if scopes else ["*"],
@@ -82,14 +82,14 @@ async def statistics(memory: Memory, caller: Caller, scope: str | None) -> Answe
             "daily_token_limit": memory.config.consolidation.daily_token_limit,
             "last_run": latest,
         },
-        "jobs": {name: _standing(expression, ran.get(name, {})) for name, expression in memory.config.schedule},
+        "jobs": {name: _job_status(expression, ran.get(name, {})) for name, expression in memory.config.schedule},
     }
 
 
-def _standing(expression: str, ran: Mapping[str, Any]) -> dict[str, Any]:
+def _job_status(expression: str, ran: Mapping[str, Any]) -> dict[str, Any]:
     """When a job runs next, and how it ran last."""
     return {
-        "next_run": cron.upcoming(expression, cron.local_time()),
+        "next_run": cron.next_due(expression, cron.local_now()),
         "last_run": ran.get("started_at"),
         "last_status": ran.get("status"),
         "last_error": ran.get("error"),
@@ -108,12 +108,12 @@ def _with_effectiveness(counts: dict[str, Any]) -> dict[str, Any]:
     return {**counts, "effectiveness": {name: counts[name] for name in names}}
 
 
-async def links_of(
+async def list_links(
     memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, direction: str
 ) -> list[dict[str, Any]]:
     """The edges of a memory: where it came from, what it replaced, what came from it."""
     async with memory.transaction(caller) as tx:
-        if await memories.state(tx, caller, memory_type, memory_id) is None:
+        if await memories.lifecycle_state(tx, caller, memory_type, memory_id) is None:
             raise MemoryNotFound(memory_type, memory_id)
         found = await links.of_memory(
             tx,
@@ -126,14 +126,14 @@ async def links_of(
     return [{name: value for name, value in link.items() if name != "gone" or value} for link in found]
 
 
-async def history(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Answer:
+async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Answer:
     """What happened to a memory, what it superseded and what superseded it."""
     async with memory.transaction(caller) as tx:
-        if await memories.state(tx, caller, memory_type, memory_id) is None:
+        if await memories.lifecycle_state(tx, caller, memory_type, memory_id) is None:
             raise MemoryNotFound(memory_type, memory_id)
         happened = await events.of_memory(tx, caller, memory_type, memory_id, MOST_HISTORY)
         is_fact = memory_type is MemoryType.FACT
-        before, after = await facts.chain(tx, caller, memory_id, MOST_HISTORY) if is_fact else ([], [])
+        before, after = await facts.supersession_chain(tx, caller, memory_id, MOST_HISTORY) if is_fact else ([], [])
     return {
         "id": memory_id,
         "memory_type": memory_type.value,

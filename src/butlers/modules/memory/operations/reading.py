@@ -10,19 +10,19 @@ from butlers.db import Connection
 from butlers.errors import Unavailable
 from butlers.modules.memory.domain import ranking
 from butlers.modules.memory.domain.errors import MemoryNotFound
-from butlers.modules.memory.domain.model import MemoryType, Mode
-from butlers.modules.memory.domain.ranking import Scored
-from butlers.modules.memory.domain.scoring import Weights
-from butlers.modules.memory.domain.text import question
-from butlers.modules.memory.operations.looking import Look
+from butlers.modules.memory.domain.model import MemoryType, SearchMode
+from butlers.modules.memory.domain.ranking import ScoredMemory
+from butlers.modules.memory.domain.scoring import ScoreWeights
+from butlers.modules.memory.domain.text import validate_query
+from butlers.modules.memory.operations.search import Search
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories
 
-DEEP = 100
+MIN_FUSION_DEPTH = 100
 """How many of each arm are put together where more is weighed than the order they came in."""
 _EMBED_SECONDS = 5.0
 
-Shown = dict[str, Any]
+SearchResult = dict[str, Any]
 
 
 async def search(
@@ -32,53 +32,55 @@ async def search(
     *,
     types: Collection[MemoryType],
     scope: str | None,
-    mode: Mode,
+    mode: SearchMode,
     limit: int,
     min_confidence: float,
-) -> list[Shown]:
+) -> list[SearchResult]:
     """The best matches among the types asked for, each with the parts of its score."""
-    asked = question(query)
-    embedding, mode = await embedded_question(memory, asked, mode)
-    depth = max(DEEP, limit) if mode is Mode.BLENDED else limit
+    asked = validate_query(query)
+    embedding, mode = await embed_query(memory, asked, mode)
+    depth = max(MIN_FUSION_DEPTH, limit) if mode is SearchMode.BLENDED else limit
     async with memory.reading(caller) as tx:
-        look = Look(memory, tx, caller, asked, embedding, mode, scope, min_confidence, depth)
-        best = ranking.found(await look.candidates(types), mode, depth)[:limit]
-        rows = await memories.show(tx, caller, **_ids(best))
-    return [_shown(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
+        look = Search(memory, tx, caller, asked, embedding, mode, scope, min_confidence, depth)
+        best = ranking.rank_search(await look.candidates(types), mode, depth)[:limit]
+        rows = await memories.fetch_many(tx, caller, **_ids_by_type(best))
+    return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
 
 async def recall(
     memory: Memory, caller: Caller, topic: str, *, scope: str | None, limit: int, types: Collection[MemoryType]
-) -> list[Shown]:
+) -> list[SearchResult]:
     """The facts and rules that matter most for a topic, noted as referenced."""
-    asked = question(topic, "topic")
-    embedding, mode = await embedded_question(memory, asked, Mode(memory.config.retrieval.recall_mode))
+    asked = validate_query(topic, "topic")
+    embedding, mode = await embed_query(memory, asked, SearchMode(memory.config.retrieval.recall_mode))
     async with memory.reading(caller) as tx:
-        best = (await recalled(memory, tx, caller, asked, embedding, mode, scope, types))[:limit]
-        ids = _ids(best)
-        rows = await memories.touch(tx, caller, facts=ids["facts"], rules=ids["rules"])
-    return [_shown(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
+        best = (await rank_for_recall(memory, tx, caller, asked, embedding, mode, scope, types))[:limit]
+        ids = _ids_by_type(best)
+        rows = await memories.mark_referenced(tx, caller, facts=ids["facts"], rules=ids["rules"])
+    return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
 
-async def recalled(
+async def rank_for_recall(
     memory: Memory,
     tx: Connection,
     caller: Caller,
     asked: str,
     embedding: Sequence[float] | None,
-    mode: Mode,
+    mode: SearchMode,
     scope: str | None,
     types: Collection[MemoryType],
-) -> list[Scored]:
+) -> list[ScoredMemory]:
     """Facts and rules by composite score, without noting anything."""
     retrieval = memory.config.retrieval
-    depth = max(DEEP, retrieval.default_limit)
-    look = Look(memory, tx, caller, asked, embedding, mode, scope, retrieval.min_confidence, depth)
-    weights = Weights(**retrieval.score_weights.model_dump())
-    return ranking.recalled(await look.candidates(types), weights, retrieval.maturity_importance.model_dump(), depth)
+    depth = max(MIN_FUSION_DEPTH, retrieval.default_limit)
+    look = Search(memory, tx, caller, asked, embedding, mode, scope, retrieval.min_confidence, depth)
+    weights = ScoreWeights(**retrieval.score_weights.model_dump())
+    return ranking.rank_recall(
+        await look.candidates(types), weights, retrieval.maturity_importance.model_dump(), depth
+    )
 
 
-async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Shown:
+async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> SearchResult:
     """A whole memory, whatever its state, noted as referenced."""
     async with memory.reading(caller) as tx:
         record = await memories.get(tx, caller, memory_type, memory_id)
@@ -87,20 +89,20 @@ async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id
     return {**record, "memory_type": memory_type.value}
 
 
-async def embedded_question(memory: Memory, asked: str, mode: Mode) -> tuple[Sequence[float] | None, Mode]:
+async def embed_query(memory: Memory, asked: str, mode: SearchMode) -> tuple[Sequence[float] | None, SearchMode]:
     """The question's vector; without a model, or with a slow one, hybrid search goes on with words alone."""
-    if mode is Mode.KEYWORD:
+    if mode is SearchMode.KEYWORD:
         return None, mode
     try:
-        return await _in_time(memory, asked), mode
+        return await _embed_with_timeout(memory, asked), mode
     except Unavailable:
-        if mode is Mode.SEMANTIC:
+        if mode is SearchMode.SEMANTIC:
             raise
         memory.warn("the embedding model is not available: searching by words alone")
-        return None, Mode.KEYWORD
+        return None, SearchMode.KEYWORD
 
 
-async def _in_time(memory: Memory, asked: str) -> Sequence[float]:
+async def _embed_with_timeout(memory: Memory, asked: str) -> Sequence[float]:
     try:
         async with asyncio.timeout(_EMBED_SECONDS):
             return await memory.embedder.embed(asked)
@@ -108,7 +110,7 @@ async def _in_time(memory: Memory, asked: str) -> Sequence[float]:
         raise Unavailable("the embedding model is too slow right now", hint="Search with mode = keyword.") from None
 
 
-def _ids(best: Sequence[Scored]) -> dict[str, list[UUID]]:
+def _ids_by_type(best: Sequence[ScoredMemory]) -> dict[str, list[UUID]]:
     found = {"facts": MemoryType.FACT, "rules": MemoryType.RULE, "episodes": MemoryType.EPISODE}
     return {
         name: [each.candidate.id for each in best if each.candidate.memory_type is kind]
@@ -116,10 +118,10 @@ def _ids(best: Sequence[Scored]) -> dict[str, list[UUID]]:
     }
 
 
-def _shown(row: Any, scored: Scored) -> Shown:
+def _to_result(row: Any, scored: ScoredMemory) -> SearchResult:
     """A memory with its score and the parts the score is made of."""
     candidate, signals = scored.candidate, scored.signals
-    parts: Shown = {
+    parts: SearchResult = {
         "score": scored.score,
         "confidence": candidate.confidence,
         "similarity": candidate.similarity,

@@ -8,15 +8,15 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from butlers.caller import Caller
-from butlers.db import WORK_SECONDS, Connection
+from butlers.db import WRITE_TIMEOUT_SECONDS, Connection
 from butlers.errors import NotFound
 from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
-from butlers.modules.memory.operations.once import Answer
+from butlers.modules.memory.operations.idempotency import Answer
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import episodes, events, facts, origins, rules
+from butlers.modules.memory.store import episodes, events, facts, provenance, rules
 from butlers.modules.memory.store.events import Event
-from butlers.modules.memory.store.origins import Changed
+from butlers.modules.memory.store.provenance import RetractionChange
 
 _STATES = {
     MemoryType.FACT: "fact_forgotten",
@@ -37,7 +37,7 @@ class Origin:
 
 
 @dataclass(slots=True)
-class Harvest:
+class DerivedMemories:
     """What came from an origin, by kind; and what others say as well."""
 
     ids: dict[MemoryType, list[UUID]] = field(default_factory=lambda: {kind: [] for kind in MemoryType})
@@ -50,9 +50,9 @@ class Harvest:
 
 async def preview(memory: Memory, caller: Caller, origin: Origin) -> Answer:
     """Everything that came from there, and what others say as well and would stay."""
-    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
-        harvest = await _harvest(tx, caller, origin)
-        return {"dry_run": True, **await _told(tx, caller, harvest)}
+    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+        harvest = await _find_derived(tx, caller, origin)
+        return {"dry_run": True, **await _describe(tx, caller, harvest)}
 
 
 async def retract(memory: Memory, caller: Caller, origin: Origin, *, also_elsewhere: bool = False) -> Answer:
@@ -62,19 +62,19 @@ async def retract(memory: Memory, caller: Caller, origin: Origin, *, also_elsewh
     """
     retraction_id = uuid4()
     mark = {"retraction": str(retraction_id)}
-    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
-        harvest = await _harvest(tx, caller, origin)
-        told = await _told(tx, caller, harvest)
+    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+        harvest = await _find_derived(tx, caller, origin)
+        told = await _describe(tx, caller, harvest)
         kept = set() if also_elsewhere else set(harvest.said_elsewhere)
         counts: dict[str, int] = {}
         brought_back: Sequence[UUID] = ()
-        await facts.lock_keys_of(tx, caller, harvest.ids[MemoryType.FACT])
+        await facts.lock_keys_of_facts(tx, caller, harvest.ids[MemoryType.FACT])
         for kind, found in harvest.ids.items():
             wanted = sorted(each for each in found if each not in kept)
-            gone = await origins.take_out(tx, caller, kind, wanted)
+            gone = await provenance.retract(tx, caller, kind, wanted)
             await events.append(tx, caller, *(Event(_STATES[kind], kind, each, mark) for each in gone))
             if kind is MemoryType.FACT:
-                brought_back = await origins.bring_back(tx, caller, gone, wanted)
+                brought_back = await provenance.reactivate_superseded(tx, caller, gone, wanted)
                 restored = (Event(_BROUGHT_BACK, kind, each, mark) for each in brought_back)
                 await events.append(tx, caller, *restored)
             counts[f"{kind}s"] = len(gone)
@@ -87,21 +87,21 @@ async def retract(memory: Memory, caller: Caller, origin: Origin, *, also_elsewh
     }
 
 
-async def undo(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:
+async def undo_retraction(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:
     """Bring back what a retraction took; what has changed since then is left alone and named."""
-    async with memory.transaction(caller, seconds=WORK_SECONDS) as tx:
-        changes = await origins.retraction(tx, caller, retraction_id)
+    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+        changes = await provenance.retraction_changes(tx, caller, retraction_id)
         if not changes:
             raise NotFound(f"no retraction {retraction_id}", hint="retract-from says its id when it has retracted.")
         again = [each.id for each in changes if each.event_type == _BROUGHT_BACK and each.untouched]
         taken = [each for each in changes if each.event_type != _BROUGHT_BACK]
-        await facts.lock_keys_of(tx, caller, [each.id for each in taken if each.memory_type is MemoryType.FACT])
-        restored = [each for each in taken if each.untouched and await _restored(tx, caller, each, again)]
+        await facts.lock_keys_of_facts(tx, caller, [each.id for each in taken if each.memory_type is MemoryType.FACT])
+        restored = [each for each in taken if each.untouched and await _restore(tx, caller, each, again)]
         left = [str(each.id) for each in taken if each not in restored]
     return {"restored": len(restored), "left_alone": left}
 
 
-async def _restored(tx: Connection, caller: Caller, taken: Changed, again: Sequence[UUID]) -> bool:
+async def _restore(tx: Connection, caller: Caller, taken: RetractionChange, again: Sequence[UUID]) -> bool:
     """Whether a memory came back, in place of what held instead of it; all of that or nothing."""
     try:
         async with tx.transaction():
@@ -113,33 +113,33 @@ async def _restored(tx: Connection, caller: Caller, taken: Changed, again: Seque
     return True
 
 
-async def _put_back(tx: Connection, caller: Caller, taken: Changed, again: Sequence[UUID]) -> list[UUID]:
+async def _put_back(tx: Connection, caller: Caller, taken: RetractionChange, again: Sequence[UUID]) -> list[UUID]:
     """What a memory replaced by coming back."""
     is_fact = taken.memory_type is MemoryType.FACT
-    replaced = await origins.supersede_again(tx, caller, again, taken.id) if is_fact else []
+    replaced = await provenance.supersede_again(tx, caller, again, taken.id) if is_fact else []
     if not await _HOME[taken.memory_type].restore(tx, caller, taken.id):
         raise MemoryNotFound(taken.memory_type, taken.id)
     return replaced
 
 
-async def _harvest(tx: Connection, caller: Caller, origin: Origin) -> Harvest:
-    harvest = Harvest()
+async def _find_derived(tx: Connection, caller: Caller, origin: Origin) -> DerivedMemories:
+    harvest = DerivedMemories()
     if origin.session_id is not None:
-        harvest.add(MemoryType.EPISODE, await origins.episodes_of_session(tx, caller, origin.session_id))
-        for kind, memory_id in await origins.stored_by_session(tx, caller, origin.session_id):
+        harvest.add(MemoryType.EPISODE, await provenance.episodes_of_session(tx, caller, origin.session_id))
+        for kind, memory_id in await provenance.stored_by_session(tx, caller, origin.session_id):
             harvest.add(kind, [memory_id])
     if origin.episode_id is not None:
         harvest.add(MemoryType.EPISODE, [origin.episode_id])
     stored = {each for ids in harvest.ids.values() for each in ids}
-    for derived in await origins.derived_from(tx, caller, harvest.ids[MemoryType.EPISODE]):
+    for derived in await provenance.derived_from(tx, caller, harvest.ids[MemoryType.EPISODE]):
         harvest.add(derived.memory_type, [derived.id])
         if derived.elsewhere and derived.id not in stored:
             harvest.said_elsewhere[derived.id] = derived.elsewhere
     return harvest
 
 
-async def _told(tx: Connection, caller: Caller, harvest: Harvest) -> dict[str, Any]:
-    found = [each for kind, ids in harvest.ids.items() for each in await origins.shown(tx, caller, kind, ids)]
+async def _describe(tx: Connection, caller: Caller, harvest: DerivedMemories) -> dict[str, Any]:
+    found = [each for kind, ids in harvest.ids.items() for each in await provenance.preview(tx, caller, kind, ids)]
     for each in found:
         if each["id"] in harvest.said_elsewhere:
             each["said_elsewhere"] = harvest.said_elsewhere[each["id"]]

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from butlers.caller import Caller
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import sweeps
+from butlers.modules.memory.store import decay_sweep
 
 
-async def inside_each(memory: Memory, caller: Caller, *, everywhere: bool) -> list[Caller]:
+async def callers_by_tenant(memory: Memory, caller: Caller, *, everywhere: bool) -> list[Caller]:
     """Whoever runs it, inside its own tenant or inside each that has memories."""
     if not everywhere:
         return [caller]
-    return [replace(caller, tenant=tenant) for tenant in await sweeps.tenants(memory.database)]
+    return [replace(caller, tenant=tenant) for tenant in await decay_sweep.list_tenants(memory.database)]

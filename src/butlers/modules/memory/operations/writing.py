@@ -5,13 +5,13 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import WHOLE, MemoryType, NewEpisode, NewFact, NewRule, Relation
-from butlers.modules.memory.operations.once import Answer, Request, once
+from butlers.modules.memory.domain.model import FACT_CONFIDENCE, MemoryType, NewEpisode, NewFact, NewRule, Relation
+from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import entities, episodes, events, facts, links, rules
+from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.links import Link
-from butlers.modules.memory.store.versions import Embedded
 
 
 async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, request: Request) -> Answer:
@@ -19,7 +19,7 @@ async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, req
     memory.speaks_for(caller, episode.butler)
     # Embed before the transaction: it takes milliseconds and would hold a connection.
     embedded = await memory.embedded(episode.searchable)
-    async with memory.writing(caller, often=True) as tx:
+    async with memory.writing(caller, reuse_plans=True) as tx:
 
         async def work() -> Answer:
             ttl = memory.config.episode_ttl_days
@@ -28,38 +28,38 @@ async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, req
             await events.append(tx, caller, Event("episode_created", MemoryType.EPISODE, episode_id, of_session))
             return {"id": str(episode_id), "expires_at": expires_at.isoformat()}
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
 async def store_fact(memory: Memory, caller: Caller, fact: NewFact, request: Request) -> Answer:
     """Know something: a new fact supersedes what its key held, and the same fact again confirms it."""
     embedded = await memory.embedded(fact.searchable)
-    async with memory.writing(caller, often=True) as tx:
+    async with memory.writing(caller, reuse_plans=True) as tx:
 
         async def work() -> Answer:
-            return await put_fact(tx, caller, fact, embedded, source_butler=memory.butler)
+            return await store_fact_in(tx, caller, fact, embedded, source_butler=memory.butler)
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)
 
 
-async def put_fact(
+async def store_fact_in(
     tx: Connection,
     caller: Caller,
     fact: NewFact,
-    embedded: Embedded,
+    embedded: EmbeddedText,
     *,
     source_butler: str | None,
     source_episode_id: UUID | None = None,
-    confidence: float = WHOLE,
+    confidence: float = FACT_CONFIDENCE,
 ) -> Answer:
     """Store a fact within a transaction, one writer of its key at a time."""
     if fact.entity_id is not None:
-        await entities.hold(tx, caller, fact.entity_id)
+        await entities.lock_live(tx, caller, fact.entity_id)
     await facts.lock_key(tx, caller, fact.key)
-    held = await facts.live_under_key(tx, caller, fact)
+    held = await facts.lock_live_by_key(tx, caller, fact)
     if held is not None and held.says(fact):
         # What is distilled is not borne out by being distilled once more.
-        await facts.confirm(tx, caller, held.id, supported=confidence == WHOLE)
+        await facts.confirm(tx, caller, held.id, supported=confidence == FACT_CONFIDENCE)
         await events.append(tx, caller, Event("fact_confirmed", MemoryType.FACT, held.id, {"by": "store"}))
         return {"id": str(held.id), "confirmed_existing": True}
     if held is not None:
@@ -91,11 +91,11 @@ async def put_fact(
 async def store_rule(memory: Memory, caller: Caller, rule: NewRule, request: Request) -> Answer:
     """Keep what seems to work, as a candidate."""
     embedded = await memory.embedded(rule.searchable)
-    async with memory.writing(caller, often=True) as tx:
+    async with memory.writing(caller, reuse_plans=True) as tx:
 
         async def work() -> Answer:
             rule_id = await rules.insert(tx, caller, rule, embedded, source_butler=memory.butler)
             await events.append(tx, caller, Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope}))
             return {"id": str(rule_id)}
 
-        return await once(tx, caller, request, work)
+        return await run_once(tx, caller, request, work)

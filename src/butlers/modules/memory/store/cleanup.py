@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.store.events import mark
+from butlers.modules.memory.store.events import caller_payload
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("cleanup")
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class EpisodeCounts:
     """The episodes there are: all, those whose time is over, and those that were read."""
 
     total: int
@@ -29,7 +29,7 @@ async def delete_expired(tx: Connection, caller: Caller, most: int) -> tuple[int
         most=most,
         actor=caller.actor,
         request_id=caller.request_id,
-        mark=mark(caller),
+        caller_payload=caller_payload(caller),
     )
     return row["deleted"], row["unread"]
 
@@ -43,29 +43,29 @@ async def delete_oldest(tx: Connection, caller: Caller, most: int) -> int:
         most=most,
         actor=caller.actor,
         request_id=caller.request_id,
-        mark=mark(caller),
+        caller_payload=caller_payload(caller),
     )
     return deleted
 
 
-async def alone(tx: Connection, caller: Caller) -> None:
+async def lock_tenant_cleanup(tx: Connection, caller: Caller) -> None:
     """Wait until nobody else makes room in this tenant, and keep others waiting until the transaction ends."""
     await _sql.alone(tx, tenant_id=caller.tenant)
 
 
-async def remaining(tx: Connection, caller: Caller) -> int:
+async def count_remaining(tx: Connection, caller: Caller) -> int:
     """How many episodes there are."""
     counted: int = await _sql.remaining(tx, tenant_id=caller.tenant)
     return counted
 
 
-async def stock(tx: Connection, caller: Caller) -> Stock:
+async def count_episodes(tx: Connection, caller: Caller) -> EpisodeCounts:
     """The episodes there are, by what a cleanup would do with them."""
     row = await _sql.would_delete(tx, tenant_id=caller.tenant)
-    return Stock(row["total"], row["expired"], row["unread"], row["consolidated"])
+    return EpisodeCounts(row["total"], row["expired"], row["unread"], row["consolidated"])
 
 
-async def forget_records(tx: Connection, caller: Caller, *, request_days: int, run_days: int) -> None:
+async def delete_old_records(tx: Connection, caller: Caller, *, request_days: int, run_days: int) -> None:
     """Drop answers and records that nobody will ask for any more."""
     await _sql.forget_requests(tx, tenant_id=caller.tenant, days=request_days)
     await _sql.forget_runs(tx, tenant_id=caller.tenant, days=run_days)

@@ -8,14 +8,14 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection, Database
-from butlers.modules.memory.domain.prompting import KnownFact, KnownRule, Observation
+from butlers.modules.memory.domain.consolidation_prompt import KnownFact, KnownRule, PromptEpisode
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("consolidation")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class EpisodeGroup:
     """One tenant's waiting episodes of one butler."""
 
     tenant: str
@@ -26,13 +26,13 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EpisodeBatch:
     """Episodes one worker has taken, under a lease that only it can use."""
 
     run_id: UUID
     token: UUID
     butler: str
-    episodes: Sequence[Observation]
+    episodes: Sequence[PromptEpisode]
 
     @property
     def ids(self) -> list[UUID]:
@@ -41,7 +41,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeasedEpisode:
     """An episode of a batch, as it is when the batch is finished."""
 
     id: UUID
@@ -50,7 +50,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedEpisode:
     """An episode after an attempt that came to nothing."""
 
     id: UUID
@@ -88,18 +88,18 @@ class RunRecord:
         self.status, self.error, self.errors = status, error, said
 
 
-async def groups_everywhere(database: Database, most: int) -> list[Group]:
+async def groups_of_all_tenants(database: Database, most: int) -> list[EpisodeGroup]:
     """Who has episodes that wait, in all tenants; their words stay where they are."""
-    return [_group(row) for row in await database.survey(_sql.groups_everywhere.sql, most)]
+    return [_group(row) for row in await database.fetch_across_tenants(_sql.groups_everywhere.sql, most)]
 
 
-async def groups(tx: Connection, caller: Caller, most: int) -> list[Group]:
+async def groups(tx: Connection, caller: Caller, most: int) -> list[EpisodeGroup]:
     """Whose episodes wait in the caller's tenant."""
     return [_group(row) async for row in _sql.groups(tx, tenant_id=caller.tenant, most=most)]
 
 
-def _group(row: Any) -> Group:
-    return Group(row["tenant_id"], row["butler"], row["waiting"], row["retries"], row["oldest"])
+def _group(row: Any) -> EpisodeGroup:
+    return EpisodeGroup(row["tenant_id"], row["butler"], row["waiting"], row["retries"], row["oldest"])
 
 
 async def is_free(tx: Connection, caller: Caller, butler: str) -> bool:
@@ -113,15 +113,15 @@ async def attempts(tx: Connection, caller: Caller, butler: str) -> int:
     return await _sql.attempts(tx, tenant_id=caller.tenant, butler=butler) or 0
 
 
-async def waiting(tx: Connection, caller: Caller, butler: str, most: int) -> list[Observation]:
+async def pending_episodes(tx: Connection, caller: Caller, butler: str, most: int) -> list[PromptEpisode]:
     """The next episodes of a group, left where they are."""
     rows = _sql.waiting(tx, tenant_id=caller.tenant, butler=butler, most=most)
     return [_observation(row) async for row in rows]
 
 
 async def claim(
-    tx: Connection, caller: Caller, batch: Batch, *, lease_seconds: float, most: int
-) -> list[Observation]:
+    tx: Connection, caller: Caller, batch: EpisodeBatch, *, lease_seconds: float, most: int
+) -> list[PromptEpisode]:
     """The next episodes of a group, now under the batch's lease."""
     rows = _sql.claim(
         tx, tenant_id=caller.tenant, butler=batch.butler, token=batch.token, lease_seconds=lease_seconds, most=most
@@ -129,43 +129,45 @@ async def claim(
     return [_observation(row) async for row in rows]
 
 
-def _observation(row: Any) -> Observation:
-    return Observation(row["id"], row["content"], row["created_at"], row["importance"])
+def _observation(row: Any) -> PromptEpisode:
+    return PromptEpisode(row["id"], row["content"], row["created_at"], row["importance"])
 
 
-async def extend(tx: Connection, caller: Caller, token: UUID, lease_seconds: float) -> bool:
+async def renew_lease(tx: Connection, caller: Caller, token: UUID, lease_seconds: float) -> bool:
     """Keep a lease for longer; False when nothing is under it any more."""
     rows = _sql.extend(tx, tenant_id=caller.tenant, token=token, lease_seconds=lease_seconds)
     return bool([row async for row in rows])
 
 
-async def release(tx: Connection, caller: Caller, token: UUID, ids: Sequence[UUID] | None = None) -> None:
+async def release_lease(tx: Connection, caller: Caller, token: UUID, ids: Sequence[UUID] | None = None) -> None:
     """Give episodes back untouched: these, or all of the lease."""
     await _sql.release(tx, tenant_id=caller.tenant, token=token, ids=ids)
 
 
-async def hold(tx: Connection, caller: Caller, batch: Batch) -> list[Held]:
+async def lock_batch(tx: Connection, caller: Caller, batch: EpisodeBatch) -> list[LeasedEpisode]:
     """The episodes of a batch that are still there, nobody else's to change until the transaction ends."""
     rows = _sql.hold(tx, tenant_id=caller.tenant, ids=batch.ids, token=batch.token)
-    return [Held(row["id"], row["ours"], row["forgotten"]) async for row in rows]
+    return [LeasedEpisode(row["id"], row["ours"], row["forgotten"]) async for row in rows]
 
 
-async def hold_targets(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
+async def lock_targets(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
     """Hold what is to be changed or confirmed, in one order for all, so that no two wait in a circle."""
     for statement in (_sql.hold_facts, _sql.hold_rules):
         async for _ in statement(tx, tenant_id=caller.tenant, ids=list(ids)):
             pass
 
 
-async def mark(tx: Connection, caller: Caller, token: UUID, ids: Sequence[UUID]) -> list[UUID]:
+async def mark_consolidated(tx: Connection, caller: Caller, token: UUID, ids: Sequence[UUID]) -> list[UUID]:
     """These episodes of a lease are consolidated from now on."""
     return [row["id"] async for row in _sql.mark(tx, tenant_id=caller.tenant, token=token, ids=list(ids))]
 
 
-async def fail(tx: Connection, caller: Caller, token: UUID, error: str, max_attempts: int) -> list[Failed]:
+async def record_failure(
+    tx: Connection, caller: Caller, token: UUID, error: str, max_attempts: int
+) -> list[FailedEpisode]:
     """Count one more attempt at the episodes of a lease."""
     rows = _sql.fail(tx, tenant_id=caller.tenant, token=token, error=error, max_attempts=max_attempts)
-    return [Failed(row["id"], row["status"], row["attempts"]) async for row in rows]
+    return [FailedEpisode(row["id"], row["status"], row["attempts"]) async for row in rows]
 
 
 async def dead_letters(tx: Connection, caller: Caller, most: int) -> list[dict[str, Any]]:
@@ -178,7 +180,7 @@ async def requeue(tx: Connection, caller: Caller, ids: Sequence[UUID] | None, da
     return [row["id"] async for row in _sql.requeue(tx, tenant_id=caller.tenant, ids=ids, days=days)]
 
 
-async def begin(tx: Connection, caller: Caller, batch: Batch, episodes: int) -> None:
+async def begin_run(tx: Connection, caller: Caller, batch: EpisodeBatch, episodes: int) -> None:
     """Note that a batch is about to be given to a model; earlier ones of the group that say nothing are lost."""
     await _sql.give_up_lost(tx, tenant_id=caller.tenant, butler=batch.butler)
     await _sql.begin_run(
@@ -186,7 +188,7 @@ async def begin(tx: Connection, caller: Caller, batch: Batch, episodes: int) -> 
     )
 
 
-async def end(tx: Connection, caller: Caller, run_id: UUID, record: RunRecord) -> None:
+async def finish_run(tx: Connection, caller: Caller, run_id: UUID, record: RunRecord) -> None:
     """Note how a batch ended."""
     await _sql.end_run(
         tx,
@@ -208,13 +210,13 @@ async def end(tx: Connection, caller: Caller, run_id: UUID, record: RunRecord) -
     )
 
 
-async def spent(tx: Connection, caller: Caller) -> int:
+async def tokens_last_day(tx: Connection, caller: Caller) -> int:
     """The tokens the tenant's batches took in the last day."""
     tokens: int = await _sql.spent(tx, tenant_id=caller.tenant)
     return tokens
 
 
-async def latest(tx: Connection, caller: Caller) -> dict[str, Any] | None:
+async def latest_run(tx: Connection, caller: Caller) -> dict[str, Any] | None:
     """The tenant's latest batch that has ended."""
     row = await _sql.latest_run(tx, tenant_id=caller.tenant)
     return dict(row) if row else None

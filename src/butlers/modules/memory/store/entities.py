@@ -9,9 +9,15 @@ import asyncpg
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.entities import EntityChange, NewEntity
-from butlers.modules.memory.domain.errors import EntityNotFound, MergedAway, NameTaken
-from butlers.modules.memory.domain.merging import Belief, Party, Settled
-from butlers.modules.memory.domain.resolution import MOST_CANDIDATES, MOST_FACTS, Candidate, NameMatch, Overlap
+from butlers.modules.memory.domain.entity_merge import ConflictingFact, ConflictResolution, MergeSide
+from butlers.modules.memory.domain.entity_resolution import (
+    MOST_CANDIDATES,
+    MOST_FACTS,
+    EntityCandidate,
+    KeywordOverlap,
+    NameMatch,
+)
+from butlers.modules.memory.domain.errors import EntityMergedAway, EntityNameTaken, EntityNotFound
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("entities")
@@ -20,24 +26,24 @@ T = TypeVar("T")
 Record = Mapping[str, Any]
 
 
-async def hold(tx: Connection, caller: Caller, entity_id: UUID) -> None:
+async def lock_live(tx: Connection, caller: Caller, entity_id: UUID) -> None:
     """Keep a live entity from being merged away until the transaction ends."""
     row = await _sql.live(tx, tenant_id=caller.tenant, id=entity_id)
     if row is None:
         raise EntityNotFound(entity_id)
     if row["merged_into"]:
-        raise await merged_away(tx, caller, entity_id)
+        raise await merged_away_fault(tx, caller, entity_id)
 
 
-async def hold_all(tx: Connection, caller: Caller, entity_ids: Iterable[UUID]) -> set[UUID]:
+async def lock_live_all(tx: Connection, caller: Caller, entity_ids: Iterable[UUID]) -> set[UUID]:
     """Keep these entities from being merged away until the transaction ends; those that are merged already."""
     rows = _sql.live_all(tx, tenant_id=caller.tenant, ids=list(entity_ids))
     return {row["id"] async for row in rows if row["merged_into"]}
 
 
-async def merged_away(tx: Connection, caller: Caller, entity_id: UUID) -> MergedAway:
+async def merged_away_fault(tx: Connection, caller: Caller, entity_id: UUID) -> EntityMergedAway:
     """The refusal of a merged entity, with the one that stands for it."""
-    return MergedAway(entity_id, await successor(tx, caller, entity_id))
+    return EntityMergedAway(entity_id, await successor(tx, caller, entity_id))
 
 
 async def successor(tx: Connection, caller: Caller, entity_id: UUID) -> str:
@@ -60,10 +66,10 @@ async def insert(tx: Connection, caller: Caller, entity: NewEntity) -> UUID:
         )
         return made
 
-    return await _named(tx, caller, entity.canonical_name, kind, write)
+    return await _guard_name(tx, caller, entity.canonical_name, kind, write)
 
 
-async def change(tx: Connection, caller: Caller, entity_id: UUID, entity_type: str, changed: EntityChange) -> Record:
+async def update(tx: Connection, caller: Caller, entity_id: UUID, entity_type: str, changed: EntityChange) -> Record:
     """An entity as it is after the change; refused where its new name is taken."""
 
     async def write() -> Record:
@@ -77,10 +83,12 @@ async def change(tx: Connection, caller: Caller, entity_id: UUID, entity_type: s
         )
         return dict(row)
 
-    return await _named(tx, caller, changed.canonical_name or "", entity_type, write)
+    return await _guard_name(tx, caller, changed.canonical_name or "", entity_type, write)
 
 
-async def _named(tx: Connection, caller: Caller, name: str, entity_type: str, write: Callable[[], Awaitable[T]]) -> T:
+async def _guard_name(
+    tx: Connection, caller: Caller, name: str, entity_type: str, write: Callable[[], Awaitable[T]]
+) -> T:
     """Write under a name that the database guards, or say who has it."""
     try:
         # A savepoint: after a refusal there is one more question.
@@ -88,7 +96,7 @@ async def _named(tx: Connection, caller: Caller, name: str, entity_type: str, wr
             return await write()
     except asyncpg.UniqueViolationError:
         holder = await _sql.holder_of_name(tx, tenant_id=caller.tenant, canonical_name=name, entity_type=entity_type)
-        raise NameTaken(name, entity_type, holder) from None
+        raise EntityNameTaken(name, entity_type, holder) from None
 
 
 async def get(tx: Connection, caller: Caller, entity_id: UUID) -> Record:
@@ -99,7 +107,7 @@ async def get(tx: Connection, caller: Caller, entity_id: UUID) -> Record:
     return dict(row)
 
 
-async def by_name(
+async def list_by_name(
     tx: Connection, caller: Caller, entity_type: str | None, *, merged: bool, most: int
 ) -> Sequence[Record]:
     """Entities in the order of their names: the live ones, or those that were merged away."""
@@ -107,27 +115,27 @@ async def by_name(
     return [dict(row) async for row in rows]
 
 
-async def lock(tx: Connection, caller: Caller, *entity_ids: UUID) -> dict[UUID, tuple[Party, str]]:
+async def lock(tx: Connection, caller: Caller, *entity_ids: UUID) -> dict[UUID, tuple[MergeSide, str]]:
     """These live entities and their types, until the transaction ends; two that lock the same wait in line."""
     found = {}
     async for row in _sql.lock(tx, tenant_id=caller.tenant, ids=list(entity_ids)):
-        party = Party(row["id"], row["canonical_name"], tuple(row["aliases"]), row["metadata"])
+        party = MergeSide(row["id"], row["canonical_name"], tuple(row["aliases"]), row["metadata"])
         found[party.id] = (party, row["entity_type"])
     for entity_id in entity_ids:
         if entity_id not in found:
             raise EntityNotFound(entity_id)
         if found[entity_id][0].merged_away:
-            raise await merged_away(tx, caller, entity_id)
+            raise await merged_away_fault(tx, caller, entity_id)
     return found
 
 
-async def candidates(
+async def find_candidates(
     tx: Connection, name: str, entity_type: str | None, *, fuzzy: bool, most: int = MOST_CANDIDATES
-) -> list[Candidate]:
+) -> list[EntityCandidate]:
     """Live entities of the transaction's tenant that a name may mean; one that matches twice is there twice."""
     rows = _sql.candidates(tx, name=name, entity_type=entity_type, fuzzy=fuzzy, most=most)
     return [
-        Candidate(
+        EntityCandidate(
             row["id"],
             row["canonical_name"],
             row["entity_type"],
@@ -139,26 +147,28 @@ async def candidates(
     ]
 
 
-async def overlaps(
+async def keyword_overlaps(
     tx: Connection, caller: Caller, entity_ids: Sequence[UUID], hints: str, name: str
-) -> dict[UUID, Overlap]:
+) -> dict[UUID, KeywordOverlap]:
     """What the hints have in common with the facts of each of these entities."""
     rows = _sql.overlaps(tx, tenant_id=caller.tenant, ids=list(entity_ids), hints=hints, name=name, most=MOST_FACTS)
-    return {row["id"]: Overlap(row["shared"], row["total"]) async for row in rows}
+    return {row["id"]: KeywordOverlap(row["shared"], row["total"]) async for row in rows}
 
 
-async def beliefs(tx: Connection, caller: Caller, *entity_ids: UUID, held: bool) -> list[Belief]:
+async def live_facts(tx: Connection, caller: Caller, *entity_ids: UUID, held: bool) -> list[ConflictingFact]:
     """The live facts of these entities; held, nobody changes any fact of theirs until the transaction ends."""
     statement = _sql.lock_facts if held else _sql.live_facts
     rows = statement(tx, tenant_id=caller.tenant, ids=list(entity_ids))
     return [
-        Belief(row["id"], row["entity_id"], row["scope"], row["predicate"], row["confidence"], row["content"])
+        ConflictingFact(
+            row["id"], row["entity_id"], row["scope"], row["predicate"], row["confidence"], row["content"]
+        )
         async for row in rows
         if row["validity"] == "active"
     ]
 
 
-async def supersede(tx: Connection, caller: Caller, conflicts: Sequence[Settled]) -> None:
+async def supersede_facts(tx: Connection, caller: Caller, conflicts: Sequence[ConflictResolution]) -> None:
     """Take the losers of these conflicts out of every search, and name them in the facts that stay."""
     kept, gone = [each.kept.id for each in conflicts], [each.superseded.id for each in conflicts]
     await _sql.supersede_facts(tx, tenant_id=caller.tenant, superseded=gone)
@@ -167,26 +177,28 @@ async def supersede(tx: Connection, caller: Caller, conflicts: Sequence[Settled]
 
 # Every column that refers to an entity, and the statement that moves it when two entities become one. A table that
 # is new and refers to entities belongs here, and a test that asks the database for them fails until it is.
-MOVES: Mapping[tuple[str, str], Any] = {("facts", "entity_id"): _sql.move_facts}
+ENTITY_REFERENCES: Mapping[tuple[str, str], Any] = {("facts", "entity_id"): _sql.move_facts}
 
 
-async def move(tx: Connection, caller: Caller, source_id: UUID, target_id: UUID) -> dict[tuple[str, str], int]:
+async def repoint_references(
+    tx: Connection, caller: Caller, source_id: UUID, target_id: UUID
+) -> dict[tuple[str, str], int]:
     """Let whatever refers to one entity refer to another; how much there was, by table and column."""
     return {
         column: len(
             [row async for row in statement(tx, tenant_id=caller.tenant, source_id=source_id, target_id=target_id)]
         )
-        for column, statement in MOVES.items()
+        for column, statement in ENTITY_REFERENCES.items()
     }
 
 
-async def grow(
+async def write_merge_target(
     tx: Connection, caller: Caller, entity_id: UUID, aliases: Sequence[str], metadata: Mapping[str, Any]
 ) -> None:
     """Give an entity what another brought into it."""
     await _sql.grow(tx, tenant_id=caller.tenant, id=entity_id, aliases=list(aliases), metadata=metadata)
 
 
-async def bury(tx: Connection, caller: Caller, entity_id: UUID, metadata: Mapping[str, Any]) -> None:
+async def write_merge_source(tx: Connection, caller: Caller, entity_id: UUID, metadata: Mapping[str, Any]) -> None:
     """Make an entity one that was merged away."""
     await _sql.bury(tx, tenant_id=caller.tenant, id=entity_id, metadata=metadata)

@@ -8,15 +8,15 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import NewEpisode
-from butlers.modules.memory.domain.text import indexable
+from butlers.modules.memory.domain.text import truncate_for_index
+from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.statements import statements
-from butlers.modules.memory.store.versions import Embedded
 
 _sql = statements("episodes")
 
 
 async def insert(
-    tx: Connection, caller: Caller, episode: NewEpisode, embedded: Embedded, *, ttl_days: int
+    tx: Connection, caller: Caller, episode: NewEpisode, embedded: EmbeddedText, *, ttl_days: int
 ) -> tuple[UUID, datetime]:
     """A new episode's id and the moment it expires."""
     row = await _sql.insert(
@@ -25,7 +25,7 @@ async def insert(
         butler=episode.butler,
         session_id=episode.session_id,
         content=episode.content,
-        searchable=indexable(episode.searchable),
+        searchable=truncate_for_index(episode.searchable),
         embedding=embedded.vector,
         embedding_version_id=embedded.version_id,
         importance=episode.importance,

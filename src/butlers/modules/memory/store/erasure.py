@@ -31,54 +31,54 @@ TABLES: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ErasedEntity:
     """An entity that was erased."""
 
     id: UUID
     names: Sequence[str]
 
 
-async def memory(tx: Connection, caller: Caller, kind: MemoryType, memory_id: UUID) -> str | None:
+async def erase_memory(tx: Connection, caller: Caller, kind: MemoryType, memory_id: UUID) -> str | None:
     """Delete a memory; what it said, or None when there was none."""
     said: str | None = await _ERASE[kind](tx, tenant_id=caller.tenant, id=memory_id)
     return said
 
 
-async def traces(tx: Connection, caller: Caller, kind: MemoryType, ids: Sequence[UUID]) -> None:
+async def erase_traces(tx: Connection, caller: Caller, kind: MemoryType, ids: Sequence[UUID]) -> None:
     """Delete the edges of memories that are no more, and kept answers that name them."""
     await _sql.erase_links(tx, tenant_id=caller.tenant, memory_type=kind.value, ids=list(ids))
-    await answers(tx, caller, ids)
+    await erase_stored_answers(tx, caller, ids)
 
 
-async def answers(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
+async def erase_stored_answers(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
     """Delete kept answers that name what is no more."""
     await _sql.erase_answers(tx, tenant_id=caller.tenant, ids=[str(each) for each in ids])
 
 
-async def facts_of_entity(tx: Connection, caller: Caller, entity_id: UUID) -> list[UUID]:
+async def erase_facts_of_entity(tx: Connection, caller: Caller, entity_id: UUID) -> list[UUID]:
     """Delete every fact about an entity; which there were."""
     rows = _sql.erase_facts_of_entity(tx, tenant_id=caller.tenant, entity_id=entity_id)
     return [row["id"] async for row in rows]
 
 
-async def entity(tx: Connection, caller: Caller, entity_id: UUID) -> list[Named]:
+async def erase_entity(tx: Connection, caller: Caller, entity_id: UUID) -> list[ErasedEntity]:
     """Delete an entity and those that were merged into it; which there were."""
     rows = _sql.erase_entity(tx, tenant_id=caller.tenant, entity_id=entity_id)
-    return [Named(row["id"], [row["canonical_name"], *row["aliases"]]) async for row in rows]
+    return [ErasedEntity(row["id"], [row["canonical_name"], *row["aliases"]]) async for row in rows]
 
 
-async def some(tx: Connection, caller: Caller, table: str, most: int) -> int:
+async def erase_rows(tx: Connection, caller: Caller, table: str, most: int) -> int:
     """Delete some of a tenant's rows of a table; how many there were."""
     gone: int = await TABLES[table](tx, tenant_id=caller.tenant, most=most)
     return gone
 
 
-async def left(tx: Connection, caller: Caller) -> dict[str, int]:
+async def count_remaining(tx: Connection, caller: Caller) -> dict[str, int]:
     """What there is of a tenant, table by table."""
     return dict(await _sql.left_of_tenant(tx, tenant_id=caller.tenant))
 
 
-async def still_said(tx: Connection, caller: Caller, words: str, most: int) -> list[tuple[str, UUID]]:
+async def find_mentions(tx: Connection, caller: Caller, words: str, most: int) -> list[tuple[str, UUID]]:
     """Where these words still stand, as kind and id."""
     rows = _sql.still_said(tx, tenant_id=caller.tenant, words=words, most=most)
     return [(row["kind"], row["id"]) async for row in rows]

@@ -22,7 +22,7 @@ class Event:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
-def mark(caller: Caller) -> dict[str, Any]:
+def caller_payload(caller: Caller) -> dict[str, Any]:
     """What every event says of who made it: through which butler, and from which other tenant."""
     known = {"butler": caller.butler, "elevated_from": caller.home_tenant, "session_id": caller.session_id}
     return {name: value for name, value in known.items() if value is not None}
@@ -30,7 +30,7 @@ def mark(caller: Caller) -> dict[str, Any]:
 
 async def append(tx: Connection, caller: Caller, *events: Event) -> None:
     """Write the events of a change, in its transaction; a call from another tenant says so."""
-    by = mark(caller)
+    by = caller_payload(caller)
     await _sql.append(
         tx,
         tenant_id=caller.tenant,

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import WHOLE, NewFact, Permanence, fact_key
-from butlers.modules.memory.domain.text import indexable
+from butlers.modules.memory.domain.model import FACT_CONFIDENCE, NewFact, Permanence, fact_key
+from butlers.modules.memory.domain.text import truncate_for_index
+from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.statements import statements
-from butlers.modules.memory.store.versions import Embedded
 
 _sql = statements("facts")
 
@@ -37,7 +37,7 @@ class LiveFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmation:
     """When a belief was renewed, and how strong it is."""
 
     confidence: float
@@ -45,7 +45,7 @@ class Confirmed:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class UpdateTarget:
     """A live fact that is to say something else."""
 
     id: UUID
@@ -68,18 +68,20 @@ async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None
     await _sql.lock_keys(tx, tenant_id=caller.tenant, keys=sorted(set(keys)))
 
 
-async def lock_keys_of(tx: Connection, caller: Caller, fact_ids: Sequence[UUID]) -> None:
+async def lock_keys_of_facts(tx: Connection, caller: Caller, fact_ids: Sequence[UUID]) -> None:
     """The same for the keys of these facts: whoever writes them comes before or after, never between."""
     rows = _sql.keys_of(tx, tenant_id=caller.tenant, ids=list(fact_ids))
     keys = [fact_key(row["scope"], row["subject"], row["predicate"], row["entity_id"]) async for row in rows]
     await lock_keys(tx, caller, keys)
 
 
-async def targets(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> dict[UUID, Target]:
+async def update_targets(
+    tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]
+) -> dict[UUID, UpdateTarget]:
     """Those of these facts that are live and in scope."""
     rows = _sql.targets(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
     return {
-        row["id"]: Target(
+        row["id"]: UpdateTarget(
             row["id"],
             row["scope"],
             row["subject"],
@@ -93,7 +95,7 @@ async def targets(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: S
     }
 
 
-async def saying(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str]) -> UUID | None:
+async def find_same_content(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str]) -> UUID | None:
     """A live fact in scope that says this already, however important it is held."""
     found: UUID | None = await _sql.saying(
         tx,
@@ -106,7 +108,9 @@ async def saying(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence
     return found
 
 
-async def is_unwanted(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str], since: datetime) -> bool:
+async def was_retracted_since(
+    tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str], since: datetime
+) -> bool:
     """Whether somebody wanted forgotten, since then, that this is so."""
     return bool(
         await _sql.is_unwanted(
@@ -121,7 +125,7 @@ async def is_unwanted(tx: Connection, caller: Caller, fact: NewFact, scopes: Seq
     )
 
 
-async def live_under_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:
+async def lock_live_by_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:
     """The live fact with the same key."""
     if fact.entity_id is not None:
         row = await _sql.live_by_entity(
@@ -145,12 +149,12 @@ async def insert(
     tx: Connection,
     caller: Caller,
     fact: NewFact,
-    embedded: Embedded,
+    embedded: EmbeddedText,
     *,
     supersedes_id: UUID | None,
     source_butler: str | None,
     source_episode_id: UUID | None = None,
-    confidence: float = WHOLE,
+    confidence: float = FACT_CONFIDENCE,
 ) -> UUID:
     """A new live fact's id."""
     fact_id: UUID = await _sql.insert(
@@ -159,7 +163,7 @@ async def insert(
         subject=fact.subject,
         predicate=fact.predicate,
         content=fact.content,
-        searchable=indexable(fact.searchable),
+        searchable=truncate_for_index(fact.searchable),
         embedding=embedded.vector,
         embedding_version_id=embedded.version_id,
         importance=fact.importance,
@@ -177,10 +181,10 @@ async def insert(
     return fact_id
 
 
-async def confirm(tx: Connection, caller: Caller, fact_id: UUID, *, supported: bool = True) -> Confirmed | None:
+async def confirm(tx: Connection, caller: Caller, fact_id: UUID, *, supported: bool = True) -> Confirmation | None:
     """Start the decay of a live fact anew; None if it is not live. Supported, a distilled one is wholly believed."""
-    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=fact_id, supported=supported, whole=WHOLE)
-    return Confirmed(row["confidence"], row["last_confirmed_at"]) if row else None
+    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=fact_id, supported=supported, whole=FACT_CONFIDENCE)
+    return Confirmation(row["confidence"], row["last_confirmed_at"]) if row else None
 
 
 async def forget(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
@@ -190,11 +194,11 @@ async def forget(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
 
 async def restore(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
     """Bring back a fact that was retracted or let go; False when it is neither."""
-    await lock_keys_of(tx, caller, [fact_id])
+    await lock_keys_of_facts(tx, caller, [fact_id])
     return await _sql.restore(tx, tenant_id=caller.tenant, id=fact_id) is not None
 
 
-async def chain(
+async def supersession_chain(
     tx: Connection, caller: Caller, fact_id: UUID, most: int
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
     """What a fact superseded, latest first, and what superseded it, earliest first."""

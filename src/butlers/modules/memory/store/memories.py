@@ -14,7 +14,7 @@ _sql = statements("memories")
 Record = Mapping[str, Any]
 
 
-async def touch(
+async def mark_referenced(
     tx: Connection, caller: Caller, *, facts: Sequence[UUID], rules: Sequence[UUID]
 ) -> dict[UUID, Record]:
     """Note that these were referenced, and give them."""
@@ -23,7 +23,7 @@ async def touch(
     return {row["id"]: dict(row) async for row in rows}
 
 
-async def show(
+async def fetch_many(
     tx: Connection, caller: Caller, *, facts: Sequence[UUID], rules: Sequence[UUID], episodes: Sequence[UUID]
 ) -> dict[UUID, Record]:
     """Give these, as a list shows them."""
@@ -44,7 +44,7 @@ async def get(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id
     return dict(row) if row else None
 
 
-async def state(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> str | None:
+async def lifecycle_state(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> str | None:
     """Where a memory stands in its life; None when there is none."""
     statement = {
         MemoryType.FACT: _sql.state_of_fact,

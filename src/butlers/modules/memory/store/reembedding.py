@@ -26,7 +26,7 @@ _RENEW: Mapping[MemoryType, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Stale:
+class StaleMemory:
     """A memory to be embedded anew: what it says, and the text its vector is made of."""
 
     id: UUID
@@ -34,23 +34,23 @@ class Stale:
     searchable: str
 
 
-async def is_stale(tx: Connection, caller: Caller, version: UUID) -> bool:
+async def has_stale(tx: Connection, caller: Caller, version: UUID) -> bool:
     """Whether the tenant has a memory that this version did not embed."""
     return bool(await _sql.is_stale(tx, tenant_id=caller.tenant, version=version))
 
 
-async def count(tx: Connection, caller: Caller, version: UUID) -> int:
+async def count_stale(tx: Connection, caller: Caller, version: UUID) -> int:
     """How many memories this version did not embed."""
     counted: int = await _sql.count_stale(tx, tenant_id=caller.tenant, version=version)
     return counted
 
 
-async def stale(
+async def fetch_stale(
     tx: Connection, caller: Caller, kind: MemoryType, version: UUID, after: UUID, most: int
-) -> list[Stale]:
+) -> list[StaleMemory]:
     """The next memories of that kind behind an id that this version did not embed."""
     rows = _STALE[kind](tx, tenant_id=caller.tenant, version=version, after=after, most=most)
-    return [Stale(row["id"], row["content"], _searchable(kind, row)) async for row in rows]
+    return [StaleMemory(row["id"], row["content"], _searchable(kind, row)) async for row in rows]
 
 
 def _searchable(kind: MemoryType, row: Any) -> str:
@@ -60,12 +60,12 @@ def _searchable(kind: MemoryType, row: Any) -> str:
     return str(row["content"])
 
 
-async def renew(
+async def write_embeddings(
     tx: Connection,
     caller: Caller,
     kind: MemoryType,
     version: UUID,
-    memories: Sequence[Stale],
+    memories: Sequence[StaleMemory],
     vectors: Sequence[Sequence[float]],
 ) -> int:
     """Give memories their new vectors; how many were still the same."""

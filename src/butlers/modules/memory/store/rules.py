@@ -9,11 +9,11 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.maturity import TrackRecord
-from butlers.modules.memory.domain.model import HALF, Maturity, NewRule, Permanence
-from butlers.modules.memory.domain.text import indexable
-from butlers.modules.memory.store.facts import Confirmed
+from butlers.modules.memory.domain.model import RULE_CONFIDENCE, Maturity, NewRule, Permanence
+from butlers.modules.memory.domain.text import truncate_for_index
+from butlers.modules.memory.store.embedding_versions import EmbeddedText
+from butlers.modules.memory.store.facts import Confirmation
 from butlers.modules.memory.store.statements import statements
-from butlers.modules.memory.store.versions import Embedded
 
 _sql = statements("rules")
 
@@ -22,18 +22,18 @@ async def insert(
     tx: Connection,
     caller: Caller,
     rule: NewRule,
-    embedded: Embedded,
+    embedded: EmbeddedText,
     *,
     source_butler: str | None,
     source_episode_id: UUID | None = None,
-    confidence: float = HALF,
+    confidence: float = RULE_CONFIDENCE,
 ) -> UUID:
     """A new candidate's id."""
     rule_id: UUID = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
         content=rule.content,
-        searchable=indexable(rule.searchable),
+        searchable=truncate_for_index(rule.searchable),
         embedding=embedded.vector,
         embedding_version_id=embedded.version_id,
         scope=rule.scope,
@@ -49,7 +49,7 @@ async def insert(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RuleWording:
     """What a live rule says, and what it said before it became a warning."""
 
     id: UUID
@@ -58,7 +58,9 @@ class Said:
     awaits_inversion: bool = False
 
 
-async def nearest(tx: Connection, caller: Caller, embedded: Embedded, scopes: Sequence[str], most: int) -> list[Said]:
+async def nearest(
+    tx: Connection, caller: Caller, embedded: EmbeddedText, scopes: Sequence[str], most: int
+) -> list[RuleWording]:
     """The live rules in scope that are nearest to a vector."""
     rows = _sql.nearest(
         tx,
@@ -68,19 +70,21 @@ async def nearest(tx: Connection, caller: Caller, embedded: Embedded, scopes: Se
         scopes=list(scopes),
         most=most,
     )
-    return [Said(row["id"], row["content"], awaits_inversion=row["awaits_inversion"]) async for row in rows]
+    return [RuleWording(row["id"], row["content"], awaits_inversion=row["awaits_inversion"]) async for row in rows]
 
 
-async def warnings(tx: Connection, caller: Caller, scopes: Sequence[str]) -> list[Said]:
+async def anti_patterns(tx: Connection, caller: Caller, scopes: Sequence[str]) -> list[RuleWording]:
     """The warnings in scope, with what they said before they did harm."""
     rows = _sql.warnings(tx, tenant_id=caller.tenant, scopes=list(scopes))
-    return [Said(row["id"], row["content"], row["original"]) async for row in rows]
+    return [RuleWording(row["id"], row["content"], row["original"]) async for row in rows]
 
 
-async def unwanted(tx: Connection, caller: Caller, scopes: Sequence[str], since: datetime) -> list[Said]:
+async def forgotten_since(
+    tx: Connection, caller: Caller, scopes: Sequence[str], since: datetime
+) -> list[RuleWording]:
     """The rules in scope that somebody wanted forgotten since then."""
     rows = _sql.unwanted(tx, tenant_id=caller.tenant, scopes=list(scopes), since=since)
-    return [Said(row["id"], row["content"]) async for row in rows]
+    return [RuleWording(row["id"], row["content"]) async for row in rows]
 
 
 async def live_among(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> set[UUID]:
@@ -90,7 +94,9 @@ async def live_among(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes
     }
 
 
-async def track_record(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]] | None:
+async def lock_track_record(
+    tx: Connection, caller: Caller, rule_id: UUID
+) -> tuple[TrackRecord, dict[str, Any]] | None:
     """What is known of a rule's use, and its metadata, held until the transaction ends."""
     row = await _sql.track_record(tx, tenant_id=caller.tenant, id=rule_id)
     if row is None:
@@ -107,7 +113,7 @@ async def track_record(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[T
     return record, row["metadata"]
 
 
-async def mark(
+async def write_track_record(
     tx: Connection, caller: Caller, rule_id: UUID, record: TrackRecord, maturity: Maturity, metadata: dict[str, Any]
 ) -> None:
     """Write what is known of a rule's use after one more."""
@@ -138,10 +144,10 @@ async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outc
     )
 
 
-async def confirm(tx: Connection, caller: Caller, rule_id: UUID, *, supported: bool = True) -> Confirmed | None:
+async def confirm(tx: Connection, caller: Caller, rule_id: UUID, *, supported: bool = True) -> Confirmation | None:
     """Start the decay of a live rule anew; None when it is not live. Supported, a distilled one counts as stored."""
-    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=rule_id, supported=supported, whole=HALF)
-    return Confirmed(row["confidence"], row["last_confirmed_at"]) if row else None
+    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=rule_id, supported=supported, whole=RULE_CONFIDENCE)
+    return Confirmation(row["confidence"], row["last_confirmed_at"]) if row else None
 
 
 async def forget(tx: Connection, caller: Caller, rule_id: UUID) -> bool:

@@ -9,10 +9,10 @@ from asyncpg import Record
 
 from butlers.caller import Caller
 from butlers.db import Connection
+from butlers.modules.memory.domain.lexical import ALL_TERMS, TermSelection
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.domain.ranking import Candidate
-from butlers.modules.memory.domain.text import rankable
-from butlers.modules.memory.domain.words import ALL, Picked
+from butlers.modules.memory.domain.text import truncate_query
 from butlers.modules.memory.store.statements import statements
 
 _SQL = {
@@ -21,14 +21,14 @@ _SQL = {
     MemoryType.EPISODE: statements("episodes"),
 }
 _words = statements("memories")
-MOST_RANKED = 5_000
+MAX_RANKED_ROWS = 5_000
 """How many rows the keyword arm ranks at the most, however common its words are."""
-_OVERREACH = 3
+_OVERFETCH = 3
 _ALL = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
+class SearchPlan:
     """What is looked for, and where."""
 
     scopes: Sequence[str] | None
@@ -37,21 +37,21 @@ class Looking:
     embedding: Sequence[float] | None = None
     version_id: UUID | None = None
     question: str | None = None
-    picked: Picked = ALL
+    picked: TermSelection = ALL_TERMS
     exactly: bool = True
 
 
-async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking) -> list[Candidate]:
+async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, looking: SearchPlan) -> list[Candidate]:
     """What either arm found; exactly: by comparing every vector in scope, otherwise by the vector index."""
     if not looking.exactly:
         # Through a graph or not is another matter for a tenant that fills it than for one that does not.
         await _words.plan(tx, mode="force_custom_plan")
-        rows = await _rows(tx, caller, memory_type, looking)
+        rows = await _fetch_rows(tx, caller, memory_type, looking)
         await _words.plan(tx, mode="auto")
     else:
-        rows = await _rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERREACH)
-        if looking.embedding is not None and _fell_short(rows, looking.depth):
-            rows = await _rows(tx, caller, memory_type, looking, reach=_ALL)
+        rows = await _fetch_rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERFETCH)
+        if looking.embedding is not None and _needs_full_scan(rows, looking.depth):
+            rows = await _fetch_rows(tx, caller, memory_type, looking, reach=_ALL)
     return [_candidate(memory_type, row) for row in rows if row["id"] is not None]
 
 
@@ -73,17 +73,17 @@ def _candidate(memory_type: MemoryType, row: Record) -> Candidate:
     )
 
 
-def _fell_short(rows: Sequence[Record], depth: int) -> bool:
+def _needs_full_scan(rows: Sequence[Record], depth: int) -> bool:
     """Whether so many of the nearest are not believed any more that those behind them have to be looked at.
 
     There is a row to tell by even when nothing was found.
     """
     nearest = sum(row["semantic_rank"] is not None for row in rows)
-    return nearest < depth and bool(rows[0]["compared"] == depth * _OVERREACH)
+    return nearest < depth and bool(rows[0]["compared"] == depth * _OVERFETCH)
 
 
-async def _rows(
-    tx: Connection, caller: Caller, memory_type: MemoryType, looking: Looking, **reach: int
+async def _fetch_rows(
+    tx: Connection, caller: Caller, memory_type: MemoryType, looking: SearchPlan, **reach: int
 ) -> list[Record]:
     statement = getattr(_SQL[memory_type], "candidates_exact" if reach else "candidates_indexed")
     found = statement(
@@ -99,13 +99,13 @@ async def _rows(
         firsts=[one for one, _ in looking.picked.pairs],
         seconds=[other for _, other in looking.picked.pairs],
         reserve=looking.picked.reserve,
-        most=MOST_RANKED,
+        most=MAX_RANKED_ROWS,
         **reach,
     )
     return [row async for row in found]
 
 
-async def closer(
+async def measure(
     tx: Connection,
     caller: Caller,
     found: Iterable[Candidate],
@@ -130,7 +130,7 @@ async def closer(
     return {row["id"]: row async for row in rows}
 
 
-async def size(
+async def count_in_scope(
     tx: Connection, caller: Caller, memory_type: MemoryType, scopes: Sequence[str] | None, most: int
 ) -> int:
     """How many live memories are in scope, counted no further than `most`."""
@@ -138,7 +138,7 @@ async def size(
     return counted
 
 
-async def graph_size(tx: Connection, memory_type: MemoryType) -> int | None:
+async def hnsw_index_rows(tx: Connection, memory_type: MemoryType) -> int | None:
     """About how many memories, whoever's, the graph of a kind holds; None where there is no graph."""
     whole: int | None = await _words.graph_size(tx, index=f"{memory_type}s_embedding")
     return whole
@@ -150,7 +150,7 @@ async def word_frequencies(tx: Connection) -> dict[str, float]:
     return {row["word"]: row["share"] async for row in rows}
 
 
-async def lexemes(tx: Connection, question: str) -> list[str]:
+async def query_lexemes(tx: Connection, question: str) -> list[str]:
     """The words of a question as the index knows them, in the order they come in."""
-    words: list[str] = await _words.lexemes(tx, question=rankable(question))
+    words: list[str] = await _words.lexemes(tx, question=truncate_query(question))
     return words

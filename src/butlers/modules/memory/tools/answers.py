@@ -91,9 +91,9 @@ class Memory(TypedDict, total=False):
     expired: bool
 
 
-def listed(record: Mapping[str, Any]) -> Memory:
+def list_item(record: Mapping[str, Any]) -> Memory:
     """A memory as a list shows it: long content shortened, housekeeping left out."""
-    shown = whole(record)
+    shown = full_record(record)
     shown.pop("tenant_id", None)
     shown.pop("metadata", None)
     content = shown["content"]
@@ -103,10 +103,10 @@ def listed(record: Mapping[str, Any]) -> Memory:
     return shown
 
 
-def whole(record: Mapping[str, Any]) -> Memory:
+def full_record(record: Mapping[str, Any]) -> Memory:
     """A whole memory."""
     shown = {
-        name: plain(value)
+        name: to_json(value)
         for name, value in record.items()
         if value is not None and (name == "tenant_id" or name not in _HIDDEN)
     }
@@ -130,12 +130,12 @@ def lifecycle(record: Mapping[str, Any]) -> str:
     return str(validity)
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """A value as JSON has it."""
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: to_json(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
+        return [to_json(each) for each in value]
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, datetime):

@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import BeforeValidator, Field
 
 from butlers.errors import InvalidInput
-from butlers.modules.memory.domain.model import tidy
+from butlers.modules.memory.domain.model import normalize_name
 
 
 def _blank_is_none(value: Any) -> Any:
@@ -17,7 +17,7 @@ def _blank_is_none(value: Any) -> Any:
 
 def _name(value: Any) -> Any:
     """A name as it was stored: what a caller sees as the same name is the same."""
-    return tidy(value) or None if isinstance(value, str) else value
+    return normalize_name(value) or None if isinstance(value, str) else value
 
 
 def as_list(value: Any) -> Any:
@@ -85,7 +85,7 @@ Key = Annotated[
 Id = Annotated[str, Field(description="An id from memory_search or memory_recall.")]
 
 
-def parsed_id(name: str, text: str) -> UUID:
+def parse_memory_id(name: str, text: str) -> UUID:
     """The id, or what to send instead."""
     try:
         return UUID(text.strip())
@@ -95,7 +95,7 @@ def parsed_id(name: str, text: str) -> UUID:
         ) from None
 
 
-def parsed_session(text: str | None) -> UUID | None:
+def parse_session_id(text: str | None) -> UUID | None:
     """A session's id, where one was sent."""
     if text is None:
         return None
@@ -105,7 +105,7 @@ def parsed_session(text: str | None) -> UUID | None:
         raise InvalidInput("session_id is not a UUID", hint="Send the session's UUID, or leave it out.") from None
 
 
-def parsed_entity(text: str | None) -> UUID | None:
+def parse_optional_entity_id(text: str | None) -> UUID | None:
     """An entity's id, where one was sent."""
     if text is None:
         return None
@@ -117,7 +117,7 @@ def parsed_entity(text: str | None) -> UUID | None:
         ) from None
 
 
-def required_entity(name: str, text: str) -> UUID:
+def parse_entity_id(name: str, text: str) -> UUID:
     """The id of an entity, or what to send instead."""
     try:
         return UUID(text.strip())

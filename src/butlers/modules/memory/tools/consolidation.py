@@ -8,10 +8,10 @@ from typing_extensions import TypedDict
 from butlers.caller import Caller
 from butlers.contract import tool
 from butlers.modules.memory.operations import cleanup, consolidation
-from butlers.modules.memory.operations.once import Request, once_in_parts
+from butlers.modules.memory.operations.idempotency import Request, run_once_across_transactions
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.tools.answers import plain
-from butlers.modules.memory.tools.arguments import Blank, Key, OptionalList, parsed_id
+from butlers.modules.memory.tools.answers import to_json
+from butlers.modules.memory.tools.arguments import Blank, Key, OptionalList, parse_memory_id
 
 _WAIT_SECONDS = 20.0
 _MOST_SHOWN = 100
@@ -64,10 +64,13 @@ async def memory_run_consolidation(
 ) -> Consolidated:
     """Distil waiting episodes into facts and rules now. It runs on a schedule, so call it only when asked to."""
     if dry_run:
-        return await consolidation.counted(memory, caller)  # type: ignore[return-value]
+        return await consolidation.dry_run(memory, caller)  # type: ignore[return-value]
     request = Request("memory_run_consolidation", {}, idempotency_key)
-    return await once_in_parts(  # type: ignore[return-value]
-        memory, caller, request, lambda: consolidation.begun(memory, caller, seconds=_WAIT_SECONDS)
+    return await run_once_across_transactions(  # type: ignore[return-value]
+        memory,
+        caller,
+        request,
+        lambda: consolidation.consolidate_in_background(memory, caller, seconds=_WAIT_SECONDS),
     )
 
 
@@ -81,10 +84,10 @@ async def memory_dead_letters(
 ) -> DeadLetters:
     """Show the episodes that consolidation gave up, with the reason, or have them tried again."""
     if not retry:
-        return {"dead_letters": plain(await consolidation.dead_letters(memory, caller, _MOST_SHOWN))}
-    wanted = [parsed_id("episode_ids", each) for each in episode_ids] if episode_ids else None
+        return {"dead_letters": to_json(await consolidation.list_dead_letters(memory, caller, _MOST_SHOWN))}
+    wanted = [parse_memory_id("episode_ids", each) for each in episode_ids] if episode_ids else None
     request = Request("memory_dead_letters", {"ids": [str(each) for each in wanted or ()]}, idempotency_key)
-    return await consolidation.retry(memory, caller, wanted, request)  # type: ignore[return-value]
+    return await consolidation.retry_dead_letters(memory, caller, wanted, request)  # type: ignore[return-value]
 
 
 @tool(destructive=True)
@@ -103,8 +106,8 @@ async def memory_run_episode_cleanup(
     if dry_run:
         return await cleanup.preview(memory, caller, max_entries=max_entries)  # type: ignore[return-value]
     request = Request("memory_run_episode_cleanup", {"max_entries": max_entries}, idempotency_key)
-    return await once_in_parts(  # type: ignore[return-value]
-        memory, caller, request, lambda: cleanup.clean(memory, caller, max_entries=max_entries)
+    return await run_once_across_transactions(  # type: ignore[return-value]
+        memory, caller, request, lambda: cleanup.clean_up(memory, caller, max_entries=max_entries)
     )
 
 

@@ -20,7 +20,7 @@ async def memory_context(
     token_budget: Annotated[Annotated[int, Field(ge=16, le=100_000)] | None, Blank] = None,
 ) -> str:
     """Build the memory block for a session's system prompt; called before a session, seldom within one."""
-    return await context.build(memory, caller, trigger_prompt, butler, token_budget)
+    return await context.build_context(memory, caller, trigger_prompt, butler, token_budget)
 
 
 TOOLS = (memory_context,)

@@ -9,11 +9,11 @@ from typing_extensions import TypedDict
 from butlers.caller import Caller
 from butlers.contract import count_rows, tool
 from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity
-from butlers.modules.memory.domain.resolution import Hints, Resolved
+from butlers.modules.memory.domain.entity_resolution import ResolutionHints, ScoredCandidate
 from butlers.modules.memory.operations import entities
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.tools.answers import plain
+from butlers.modules.memory.tools.answers import to_json
 from butlers.modules.memory.tools.arguments import (
     Blank,
     Key,
@@ -24,7 +24,7 @@ from butlers.modules.memory.tools.arguments import (
     as_list,
     as_object,
     as_word,
-    required_entity,
+    parse_entity_id,
 )
 
 _SHORT = {"id": "entity_id"}
@@ -142,8 +142,8 @@ async def entity_get(
     tenant_id: TenantId = None,  # noqa: ARG001  as above
 ) -> Entity:
     """Read one entity whole, with the number of facts known about it."""
-    found = await entities.get(memory, caller, required_entity("entity_id", entity_id))
-    return plain(found)  # type: ignore[no-any-return]
+    found = await entities.get(memory, caller, parse_entity_id("entity_id", entity_id))
+    return to_json(found)  # type: ignore[no-any-return]
 
 
 @tool(aliases=_SHORT)
@@ -158,7 +158,7 @@ async def entity_update(
     idempotency_key: Key = None,
 ) -> Changed:
     """Correct an entity: another name, the full list of its aliases, further metadata."""
-    wanted = required_entity("entity_id", entity_id)
+    wanted = parse_entity_id("entity_id", entity_id)
     changed = EntityChange(
         canonical_name=canonical_name, aliases=None if aliases is None else tuple(aliases), metadata=metadata
     )
@@ -197,22 +197,22 @@ async def entity_merge(
     idempotency_key: Key = None,
 ) -> Merged:
     """Make two entities one when they are the same; it can't be undone, so be sure or ask."""
-    source = required_entity("source_entity_id", source_entity_id)
-    target = required_entity("target_entity_id", target_entity_id)
+    source = parse_entity_id("source_entity_id", source_entity_id)
+    target = parse_entity_id("target_entity_id", target_entity_id)
     request = Request("entity_merge", {"source": str(source), "target": str(target)}, idempotency_key)
     return await entities.merge(memory, caller, source, target, request)  # type: ignore[return-value]
 
 
-def _hints(said: ContextHints) -> Hints:
+def _hints(said: ContextHints) -> ResolutionHints:
     scores = said.get("domain_scores") or {}
-    return Hints(
+    return ResolutionHints(
         topic=said.get("topic") or "",
         mentioned_with=tuple(said.get("mentioned_with") or ()),
-        domain_scores={required_entity("domain_scores", each): score for each, score in scores.items()},
+        domain_scores={parse_entity_id("domain_scores", each): score for each, score in scores.items()},
     )
 
 
-def _candidate(found: Resolved) -> Candidate:
+def _candidate(found: ScoredCandidate) -> Candidate:
     candidate = found.candidate
     return {
         "entity_id": str(candidate.id),

@@ -9,10 +9,10 @@ from butlers.caller import Caller
 from butlers.contract import tool
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations import management
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.tools.answers import plain
-from butlers.modules.memory.tools.arguments import Blank, Id, Key, MemoryTypeName, Scope, parsed_id
+from butlers.modules.memory.tools.answers import to_json
+from butlers.modules.memory.tools.arguments import Blank, Id, Key, MemoryTypeName, Scope, parse_memory_id
 
 _SHORT = {"type": "memory_type", "id": "memory_id"}
 
@@ -61,7 +61,7 @@ async def memory_forget(
     memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id, idempotency_key: Key = None
 ) -> Forgotten:
     """Take a wrong or unwanted memory out of every search; it stays on record and can be restored."""
-    wanted = parsed_id("memory_id", memory_id)
+    wanted = parse_memory_id("memory_id", memory_id)
     request = Request("memory_forget", {"type": memory_type, "id": str(wanted)}, idempotency_key)
     return await management.forget(memory, caller, MemoryType(memory_type), wanted, request)  # type: ignore[return-value]
 
@@ -73,7 +73,7 @@ async def memory_stats(
     scope: Annotated[Scope, Field(description="Counts global and this scope; everything by default.")] = None,
 ) -> Stats:
     """Count memories by state: backlog of episodes, belief in facts, trust in rules."""
-    return plain(await management.statistics(memory, caller, scope))  # type: ignore[no-any-return]
+    return to_json(await management.memory_stats(memory, caller, scope))  # type: ignore[no-any-return]
 
 
 @tool(idempotent=True, toolset="full", aliases=_SHORT)
@@ -81,7 +81,7 @@ async def memory_restore(
     memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id, idempotency_key: Key = None
 ) -> Restored:
     """Bring a forgotten memory back into searches."""
-    wanted = parsed_id("memory_id", memory_id)
+    wanted = parse_memory_id("memory_id", memory_id)
     request = Request("memory_restore", {"type": memory_type, "id": str(wanted)}, idempotency_key)
     return await management.restore(memory, caller, MemoryType(memory_type), wanted, request)  # type: ignore[return-value]
 
@@ -95,16 +95,16 @@ async def memory_links(
     direction: Annotated[Literal["outgoing", "incoming", "both"] | None, Blank] = None,
 ) -> list[dict[str, Any]]:
     """Show what a memory was derived from, replaced, or led to."""
-    wanted = parsed_id("memory_id", memory_id)
-    found = await management.links_of(memory, caller, MemoryType(memory_type), wanted, direction or "both")
-    return plain(found)  # type: ignore[no-any-return]
+    wanted = parse_memory_id("memory_id", memory_id)
+    found = await management.list_links(memory, caller, MemoryType(memory_type), wanted, direction or "both")
+    return to_json(found)  # type: ignore[no-any-return]
 
 
 @tool(read_only=True, toolset="full", aliases=_SHORT)
 async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id) -> History:
     """Show what happened to a memory, what it superseded and what superseded it."""
-    wanted = parsed_id("memory_id", memory_id)
-    return plain(await management.history(memory, caller, MemoryType(memory_type), wanted))  # type: ignore[no-any-return]
+    wanted = parse_memory_id("memory_id", memory_id)
+    return to_json(await management.memory_history(memory, caller, MemoryType(memory_type), wanted))  # type: ignore[no-any-return]
 
 
 TOOLS = (memory_forget, memory_stats, memory_restore, memory_links, memory_history)

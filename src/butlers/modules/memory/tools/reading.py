@@ -6,11 +6,11 @@ from pydantic import Field
 
 from butlers.caller import Caller
 from butlers.contract import count_rows, tool
-from butlers.modules.memory.domain.model import MemoryType, Mode
+from butlers.modules.memory.domain.model import MemoryType, SearchMode
 from butlers.modules.memory.operations import reading
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import answers
-from butlers.modules.memory.tools.arguments import Blank, Id, MemoryTypeName, Scope, Text, TypeNames, parsed_id
+from butlers.modules.memory.tools.arguments import Blank, Id, MemoryTypeName, Scope, Text, TypeNames, parse_memory_id
 
 _RECALL_LIMIT = 10
 
@@ -43,12 +43,12 @@ async def memory_search(
         query,
         types=[MemoryType(name) for name in types or list(MemoryType)],
         scope=scope,
-        mode=Mode(mode or retrieval.default_mode),
+        mode=SearchMode(mode or retrieval.default_mode),
         limit=asked,
         min_confidence=retrieval.min_confidence if min_confidence is None else min_confidence,
     )
     count_rows(asked=asked, returned=len(found))
-    return [answers.listed(record) for record in found]
+    return [answers.list_item(record) for record in found]
 
 
 @tool()
@@ -64,14 +64,14 @@ async def memory_recall(
     kinds = (MemoryType.FACT, MemoryType.RULE)
     found = await reading.recall(memory, caller, topic, scope=scope, limit=asked, types=kinds)
     count_rows(asked=asked, returned=len(found))
-    return [answers.listed(record) for record in found]
+    return [answers.list_item(record) for record in found]
 
 
 @tool(aliases={"type": "memory_type", "id": "memory_id"})
 async def memory_get(memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id) -> answers.Memory:
     """Read one memory whole, whatever its state, with its full content."""
-    found = await reading.get(memory, caller, MemoryType(memory_type), parsed_id("memory_id", memory_id))
-    return answers.whole(found)
+    found = await reading.get(memory, caller, MemoryType(memory_type), parse_memory_id("memory_id", memory_id))
+    return answers.full_record(found)
 
 
 TOOLS = (memory_search, memory_recall, memory_get)

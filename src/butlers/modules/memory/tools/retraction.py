@@ -9,11 +9,11 @@ from butlers.caller import Caller
 from butlers.contract import tool
 from butlers.errors import InvalidInput
 from butlers.modules.memory.operations import retraction
-from butlers.modules.memory.operations.once import Request, once_in_parts
+from butlers.modules.memory.operations.idempotency import Request, run_once_across_transactions
 from butlers.modules.memory.operations.retraction import Origin
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.tools.answers import plain
-from butlers.modules.memory.tools.arguments import Blank, Key, OptionalText, parsed_id, parsed_session
+from butlers.modules.memory.tools.answers import to_json
+from butlers.modules.memory.tools.arguments import Blank, Key, OptionalText, parse_memory_id, parse_session_id
 
 
 class Retracted(TypedDict, total=False):
@@ -43,21 +43,21 @@ async def memory_retract_from(
     if undo:
         if session_id or episode_id:
             raise InvalidInput("undo takes no origin", hint="Send undo alone.")
-        return plain(await retraction.undo(memory, caller, parsed_id("undo", undo)))  # type: ignore[no-any-return]
-    origin = Origin(parsed_session(session_id), parsed_id("episode_id", episode_id) if episode_id else None)
+        return to_json(await retraction.undo_retraction(memory, caller, parse_memory_id("undo", undo)))  # type: ignore[no-any-return]
+    origin = Origin(parse_session_id(session_id), parse_memory_id("episode_id", episode_id) if episode_id else None)
     if (origin.session_id is None) == (origin.episode_id is None):
         raise InvalidInput("one origin is needed", hint="Send either a session_id or an episode_id.")
     if dry_run is None or dry_run:
-        return plain(await retraction.preview(memory, caller, origin))  # type: ignore[no-any-return]
+        return to_json(await retraction.preview(memory, caller, origin))  # type: ignore[no-any-return]
     asked = {"session": str(origin.session_id), "episode": str(origin.episode_id), "all": bool(also_elsewhere)}
     request = Request("memory_retract_from", asked, idempotency_key)
 
     async def work() -> dict[str, Any]:
         done = await retraction.retract(memory, caller, origin, also_elsewhere=bool(also_elsewhere))
-        answer: dict[str, Any] = plain(done)
+        answer: dict[str, Any] = to_json(done)
         return answer
 
-    return await once_in_parts(memory, caller, request, work)  # type: ignore[return-value]
+    return await run_once_across_transactions(memory, caller, request, work)  # type: ignore[return-value]
 
 
 TOOLS = (memory_retract_from,)

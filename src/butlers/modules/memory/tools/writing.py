@@ -9,7 +9,7 @@ from butlers.caller import Caller
 from butlers.contract import tool
 from butlers.modules.memory.domain.model import GLOBAL, NewEpisode, NewFact, NewRule, Permanence
 from butlers.modules.memory.operations import writing
-from butlers.modules.memory.operations.once import Request
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools.answers import StoredEpisode, StoredFact, StoredRule
 from butlers.modules.memory.tools.arguments import (
@@ -19,8 +19,8 @@ from butlers.modules.memory.tools.arguments import (
     OptionalText,
     PermanenceName,
     Text,
-    parsed_entity,
-    parsed_session,
+    parse_optional_entity_id,
+    parse_session_id,
 )
 
 _ORDINARY = 5.0
@@ -41,7 +41,7 @@ async def memory_store_episode(
         content=content,
         butler=butler,
         # Models make ids up: of a session that is known the id is its own, whatever it says.
-        session_id=parsed_session(caller.session_id or session_id),
+        session_id=parse_session_id(caller.session_id or session_id),
         importance=_ORDINARY if importance is None else importance,
         metadata=dict(caller.details),
     )
@@ -72,7 +72,7 @@ async def memory_store_fact(
         permanence=Permanence.named(permanence or "standard"),
         scope=scope or GLOBAL,
         tags=tuple(tags or ()),
-        entity_id=parsed_entity(entity_id),
+        entity_id=parse_optional_entity_id(entity_id),
         metadata=_origin(caller),
     )
     request = Request("memory_store_fact", asdict(fact), idempotency_key)

@@ -3,7 +3,7 @@
 -- worth a plan for each row.
 select set_config('plan_cache_mode', 'auto', true);
 
--- name: delete_expired(tenant_id, most, actor, request_id, mark)^
+-- name: delete_expired(tenant_id, most, actor, request_id, caller_payload)^
 -- Deletes the next episodes whose time is over, but none that a worker is reading. What something was derived from, or nobody has read, has an event of its own; the others share one.
 with deleted as (
     delete from episodes e
@@ -36,14 +36,14 @@ with deleted as (
 ), told as (
     insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, request_id, payload)
     select :tenant_id, 'episode_expired', 'episode', id, :actor, :request_id,
-           :mark::jsonb || jsonb_build_object(
+           :caller_payload::jsonb || jsonb_build_object(
                'episode_of', butler, 'session_id', session_id, 'created_at', created_at, 'status', consolidation_status
            )
       from judged
      where telling
     union all
     select :tenant_id, 'episode_expired', 'episode', null, :actor, :request_id,
-           :mark::jsonb || jsonb_build_object('episode_ids', jsonb_agg(id))
+           :caller_payload::jsonb || jsonb_build_object('episode_ids', jsonb_agg(id))
       from judged
      where not telling
     having count(*) > 0
@@ -51,7 +51,7 @@ with deleted as (
 select count(*) as deleted, count(*) filter (where consolidation_status <> 'consolidated') as unread
   from deleted;
 
--- name: delete_oldest(tenant_id, most, actor, request_id, mark)$
+-- name: delete_oldest(tenant_id, most, actor, request_id, caller_payload)$
 -- Deletes the oldest episodes that were consolidated, to make room; those that wait are safe. What something was derived from, or nobody has read, has an event of its own; the others share one.
 with deleted as (
     delete from episodes e
@@ -82,14 +82,14 @@ with deleted as (
 ), told as (
     insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, request_id, payload)
     select :tenant_id, 'episode_crowded_out', 'episode', id, :actor, :request_id,
-           :mark::jsonb || jsonb_build_object(
+           :caller_payload::jsonb || jsonb_build_object(
                'episode_of', butler, 'session_id', session_id, 'created_at', created_at, 'status', consolidation_status
            )
       from judged
      where telling
     union all
     select :tenant_id, 'episode_crowded_out', 'episode', null, :actor, :request_id,
-           :mark::jsonb || jsonb_build_object('episode_ids', jsonb_agg(id))
+           :caller_payload::jsonb || jsonb_build_object('episode_ids', jsonb_agg(id))
       from judged
      where not telling
     having count(*) > 0
