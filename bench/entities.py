@@ -28,7 +28,7 @@ _SYLLABLES = (
     "an ar be bel bri ca chlo co da del di el en er fa fer ga gri ha hen i in ja jo ka kar la le li lo lu ma mar me "
     "mi na nel ni no o ol pa pe ra ri ro sa sel si so ste ta ter ti to u va ver vi wa wen xa ya ye za zo"
 ).split()
-_INDEXES = ("entities_names", "entities_pieces", "entities_alike")
+_INDEXES = ("entities_by_any_name", "entities_by_ngram", "entities_by_similarity")
 Named = tuple[str, str]
 Samples = dict[str, list[float]]
 

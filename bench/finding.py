@@ -164,7 +164,7 @@ async def _by_words(place: Place, tenant: str, question: str) -> set[Any]:
 async def _by_all_words(owner: Any, tenant: str, question: str) -> set[Any]:
     rows = await owner.fetch(
         """
-        select id from facts, plainto_tsquery('english', $1) as whole, any_word($1) as any_of
+        select id from facts, plainto_tsquery('english', $1) as whole, any_term_query($1) as any_of
          where tenant_id = $2 and validity = 'active' and search_vector @@ any_of
          order by search_vector @@ whole desc, ts_rank(search_vector, any_of) desc, created_at desc, id limit 10
         """,

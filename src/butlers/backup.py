@@ -24,6 +24,7 @@ BACKUP_JOB = "backup"
 _MAX_ERROR_CHARACTERS = 300
 _MAGIC = b"PGDMP"
 _SKIPPED_ENTRY = re.compile(r"^\d+; \d+ \d+ (?:EXTENSION|COMMENT - EXTENSION|POLICY|ROW SECURITY|BLOBS?) ")
+_ISOLATION = "FUNCTION public enable_tenant_isolation(regclass, boolean)"
 _TABLE = re.compile(r"^\d+; \d+ \d+ TABLE public (\S+) ", re.MULTILINE)
 
 
@@ -60,6 +61,8 @@ async def restore(config: Configuration, environment: Environment, file: Path) -
         admin = _admin_dsn(place)
         await _refuse_non_empty(place)
         contents = await _run_program("pg_restore", ["--list", source], admin, connect=False)
+        if _ISOLATION not in contents:
+            raise migrate.OutdatedSchema(f"{file} was made by an earlier development version of butlers")
         with tempfile.NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as wanted:
             wanted.write(_restore_list(contents))
             wanted.flush()
@@ -125,14 +128,10 @@ def _restore_list(contents: str) -> str:
 
 
 def _tenant_policy_statements(contents: str) -> list[str]:
-    """The statements that wall tenants off, for the roles that are here."""
+    """The statements that isolate tenants in the restored tables, for the roles of this database."""
     tables = [table for table in _TABLE.findall(contents) if table != "alembic_version"]
-    made = [
-        statement
-        for table in tables
-        for statement in migrate.tenant_policies(table, owner_administers=table == "api_keys")
-    ]
-    return ["set search_path = public, pg_catalog", *made]
+    isolate = "select enable_tenant_isolation('{}', owner_writes => {})"
+    return ["set search_path = public, pg_catalog", *(isolate.format(table, table == "api_keys") for table in tables)]
 
 
 async def _run_program(program: str, arguments: Sequence[str], dsn: str, *, connect: bool = True) -> str:

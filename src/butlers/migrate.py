@@ -27,6 +27,11 @@ MIN_SERVER_VERSION = 15
 _LOCK = 0x6275746C657273  # "butlers"
 _REVISION_FILE = re.compile(r"([a-z]+_\d{3,})_\w+\.py")
 _OBJECT = re.compile(r"(table|function|sequence) ([a-z_][a-z0-9_]*)(\([a-z0-9_, \[\]]*\))?")
+# The function is part of the folded core_001; a database with a core revision but without it is older.
+_VERSIONS = """
+    select version_num, to_regprocedure('public.enable_tenant_isolation(regclass, boolean)') is null as is_outdated
+      from public.alembic_version
+"""
 _PRIVILEGES = frozenset({"select", "insert", "update", "delete", "execute", "usage"})
 
 _alembic_lock = asyncio.Lock()
@@ -43,6 +48,16 @@ class UnknownRevision(MigrationFault):
 
     code = "conflict"
     hint = "Upgrade butlers to the version that migrated this database, or newer."
+
+
+class OutdatedSchema(MigrationFault):
+    """The database has revisions from before they were folded into the present ones."""
+
+    code = "conflict"
+    hint = (
+        "Run `butlers memory export DIR FILE` with the version of butlers that made it, then "
+        "`butlers memory import DIR FILE` with this one on an empty database."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +96,13 @@ async def pending_branches(connection: asyncpg.Connection[Any], branches: Sequen
     if await connection.fetchval("select to_regclass('public.alembic_version')") is None:
         return {branch.label: None for branch in branches}
     try:
-        rows = await connection.fetch("select version_num from public.alembic_version")
+        rows = await connection.fetch(_VERSIONS)
     except asyncpg.InsufficientPrivilegeError as error:
         raise MigrationFault(
             "this role may not read alembic_version",
             hint="Run `butlers migrate`: it grants the application's role what it needs.",
         ) from error
-    positions = _positions([row["version_num"] for row in rows], branches)
+    positions = _positions(_known_versions(rows), branches)
     return {branch.label: positions[branch.label] for branch in branches if positions[branch.label] != branch.head}
 
 
@@ -132,23 +147,14 @@ async def grant_privileges(connection: asyncpg.Connection[Any], branches: Iterab
             await connection.execute(statement)
 
 
-def tenant_policies(table: str, *, owner_administers: bool = False) -> tuple[str, ...]:
-    """The statements that close a table to every tenant but the current one.
+def run_sql_file(revision_file: str, name: str) -> None:
+    """Execute every statement of `sql/<name>.sql` beside a revision."""
+    from alembic import op
 
-    Released revisions rely on this text: a different policy is a new revision, not a change here. The owner
-    may read across tenants, so that its SECURITY DEFINER functions can; write it may where it administers.
-    """
-    own = "tenant_id = (select current_tenant())"
-    return (
-        f"alter table {table} enable row level security",
-        f"alter table {table} force row level security",
-        f"create policy tenant_isolation on {table} using ({own}) with check ({own})",
-        (
-            f"create policy owner_administers on {table} to current_user using (true) with check (true)"
-            if owner_administers
-            else f"create policy owner_reads on {table} for select to current_user using (true)"
-        ),
-    )
+    text = (Path(revision_file).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    # Through the driver: SQLAlchemy prepares what it sends, and a prepared statement is a single one.
+    connection: Any = op.get_bind().connection.dbapi_connection
+    connection.run_async(lambda driver: driver.execute(text))
 
 
 @contextmanager
@@ -230,7 +236,15 @@ def _read_versions(connection: Connection) -> list[str]:
     """What alembic_version says, which is nothing in an empty database."""
     if connection.exec_driver_sql("select to_regclass('public.alembic_version')").scalar_one() is None:
         return []
-    return list(connection.exec_driver_sql("select version_num from public.alembic_version").scalars())
+    return _known_versions(connection.exec_driver_sql(_VERSIONS).mappings())
+
+
+def _known_versions(rows: Iterable[Any]) -> list[str]:
+    """The revisions in alembic_version; raises `OutdatedSchema` for a database from before the fold."""
+    versions = {row["version_num"]: row["is_outdated"] for row in rows}
+    if any(is_outdated and version.startswith("core_") for version, is_outdated in versions.items()):
+        raise OutdatedSchema("the database was made by an earlier development version of butlers")
+    return list(versions)
 
 
 def _run_upgrade(connection: Connection, branches: Sequence[Branch], progress: _Progress) -> None:

@@ -10,7 +10,13 @@ import pytest
 
 SIZE = 100_000
 pytestmark = pytest.mark.timeout(300)  # on a machine that is busy, that many names take their time
-GIN = ("entities_names", "entities_pieces", "entities_alike", "entities_aliases", "entities_metadata")
+GIN = (
+    "entities_by_any_name",
+    "entities_by_ngram",
+    "entities_by_similarity",
+    "entities_aliases",
+    "entities_metadata",
+)
 NAMES = """
     insert into entities (tenant_id, canonical_name, entity_type, aliases)
     select case when n % 10 = 0 then 'few' else 'many' end,
@@ -74,16 +80,16 @@ def name_of(number: int) -> str:
 @pytest.mark.parametrize(
     ("how", "asked", "index"),
     [
-        ("called", name_of(7), "Index Scan using entities_called"),
-        ("nicknamed", "A7", "Bitmap Index Scan on entities_names"),
-        ("containing", name_of(7)[:7], "Index Scan using entities_called"),
-        ("containing", name_of(7)[2:9], "Bitmap Index Scan on entities_pieces"),
-        ("alike", name_of(7)[:7] + name_of(7)[8:], "Bitmap Index Scan on entities_alike"),
+        ("name", name_of(7), "Index Scan using entities_by_normalized_name"),
+        ("alias", "A7", "Bitmap Index Scan on entities_by_any_name"),
+        ("part", name_of(7)[:7], "Index Scan using entities_by_normalized_name"),
+        ("part", name_of(7)[2:9], "Bitmap Index Scan on entities_by_ngram"),
+        ("similarity", name_of(7)[:7] + name_of(7)[8:], "Bitmap Index Scan on entities_by_similarity"),
     ],
     ids=["exact", "alias", "prefix", "substring", "fuzzy"],
 )
 async def test_each_kind_of_match_uses_its_index(crowd, how, asked, index):
-    told, rows = await plan(crowd, f"select * from entities_{how}($1, null, 50)", asked)
+    told, rows = await plan(crowd, f"select * from find_entities_by_{how}($1, null, 50)", asked)
     assert [row["canonical_name"].lower() for row in rows] == [name_of(7)]
     assert index in told
     assert "Seq Scan on entities" not in told
@@ -93,16 +99,16 @@ async def test_each_kind_of_match_uses_its_index(crowd, how, asked, index):
 
 async def test_a_search_does_not_read_what_is_another_tenants(crowd):
     await crowd.execute("select set_config('app.tenant_id', 'few', true)")
-    for how, asked in (("called", name_of(7)), ("nicknamed", "a7"), ("containing", name_of(7)[2:9])):
-        told, rows = await plan(crowd, f"select * from entities_{how}($1, null, 50)", asked)
+    for how, asked in (("name", name_of(7)), ("alias", "a7"), ("part", name_of(7)[2:9])):
+        told, rows = await plan(crowd, f"select * from find_entities_by_{how}($1, null, 50)", asked)
         assert rows == []
         assert "Rows Removed by Filter" not in told
     await crowd.execute("select set_config('app.tenant_id', 'many', true)")
 
 
 async def test_a_short_name_that_very_many_have_inside_is_answered_from_the_first_of_them(crowd):
-    told, rows = await plan(crowd, "select * from entities_containing($1, null, 50)", "a")
+    told, rows = await plan(crowd, "select * from find_entities_by_part($1, null, 50)", "a")
     assert len(rows) == 50
-    assert re.search(r"entities_pieces.*never executed", told), "those that begin with it are enough"
+    assert re.search(r"entities_by_ngram.*never executed", told), "those that begin with it are enough"
     names = [row["canonical_name"] for row in rows]
     assert names == sorted(names)

@@ -21,7 +21,7 @@ from butlers.modules.memory.domain.model import MemoryType, NewFact, NewRule
 from butlers.modules.memory.embedding import EmbeddingEngine, EmbeddingVersion, get_embedding_engine
 from butlers.modules.memory.operations import management, writing
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import episodes, facts
+from butlers.modules.memory.store import memories
 from database.stage import connected, eventually
 from memory.stage import ASKED, Archive, Tools, served, write_butler
 
@@ -117,7 +117,7 @@ async def test_an_episode_is_forgotten_once_whichever_transaction_began_first(me
     async with memory.transaction(caller) as early:
         await early.execute("select now()")
         await tools("memory_forget", type="episode", id=stored)
-        assert not await episodes.forget(early, caller, uuid.UUID(stored))
+        assert not await memories.forget(early, caller, MemoryType.EPISODE, [uuid.UUID(stored)])
 
 
 async def test_row_02_storing_against_forgetting_ends_in_one_of_the_two_orders(memory, caller, archive):
@@ -144,7 +144,7 @@ async def test_row_02_storing_waits_for_a_fact_that_is_being_restored(memory, ca
     old = await tools.fact("green")
     await tools("memory_forget", type="fact", id=old)
     async with memory.transaction(caller) as tx:
-        assert await facts.restore(tx, caller, uuid.UUID(old))
+        assert await memories.restore(tx, caller, MemoryType.FACT, uuid.UUID(old))
         storing = asyncio.create_task(writing.store_fact(memory, caller, color("blue"), ASKED))
         await eventually(lambda: _waits_for_lock(archive), "the store to wait")
     answer = await storing

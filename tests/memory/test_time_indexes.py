@@ -195,7 +195,7 @@ async def test_a_table_that_is_outgrown_gets_a_graph_and_a_graph_a_finer_one(own
     async with own.memory.database.owner_connection() as owner:
         await store.rebuild_as_hnsw(owner, "rules", finely=True)
         (fine,) = [index for index in await store.list_vector_indexes(owner) if index.table == "rules"]
-        assert (fine.method, fine.fine) == ("hnsw", True)
+        assert (fine.method, fine.is_dense) == ("hnsw", True)
     await thought_to_have(own, "rules", 50_000)
     again = await kept(own)
     assert (again["rebuilt"], again["indexes"]["rules"]["recall"]) == ([], 1.0)
@@ -280,7 +280,7 @@ async def is_compared_with_each(at, caller):
     memory = replace(at.memory, sizes=TtlCache(0), graphs=TtlCache(0))
     async with memory.reading(caller) as tx:
         look = Search(memory, tx, caller, "tea", [0.0], SearchMode.SEMANTIC, "*", 0.2, 10)
-        return (await look.way_to(MemoryType.FACT)).exactly
+        return (await look.way_to(MemoryType.FACT)).is_exact
 
 
 @pytest.mark.parametrize("table", TABLES)

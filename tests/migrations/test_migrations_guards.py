@@ -341,6 +341,27 @@ async def test_the_backlog_is_counted_over_all_tenants(migrated: str) -> None:
         assert tuple(row) == (2, True, 1)
 
 
+async def test_a_view_shows_the_rows_of_the_current_tenant_alone(app: asyncpg.Connection[Any]) -> None:
+    for name in ("b", "a"):
+        await _switch(app, name)
+        await app.execute(FACT, name, "user")
+        await app.execute(EPISODE, name)
+        await app.execute(RULE, name)
+    for view, rows in (("memories", 3), ("pending_episodes", 1)):
+        tenants = await app.fetch(f"select tenant_id from {view}")
+        assert [row["tenant_id"] for row in tenants] == ["a"] * rows
+
+
+async def test_every_view_applies_the_policies_of_its_tables(schema: asyncpg.Connection[Any]) -> None:
+    views = await schema.fetch(
+        "select relname, reloptions from pg_class where relkind = 'v' and relnamespace = 'public'::regnamespace"
+    )
+    assert {row["relname"]: row["reloptions"] for row in views} == {
+        "memories": ["security_invoker=true"],
+        "pending_episodes": ["security_invoker=true"],
+    }
+
+
 async def test_nobody_else_may_call_what_runs_as_the_owner(migrated: str) -> None:
     async with connected(migrated) as connection:
         transaction = connection.transaction()
@@ -350,8 +371,8 @@ async def test_nobody_else_may_call_what_runs_as_the_owner(migrated: str) -> Non
         for call in (
             "memory_backlog()",
             "api_key(gen_random_uuid())",
-            "entities_called('a', null, 1)",
-            "entities_alike('a', null, 1)",
+            "find_entities_by_name('a', null, 1)",
+            "find_entities_by_similarity('a', null, 1)",
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
                 async with connection.transaction():

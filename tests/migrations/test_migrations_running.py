@@ -15,7 +15,7 @@ import pytest
 from butlers import migrate
 from butlers.errors import Fault, Unavailable
 from butlers.host.migrations import CORE
-from butlers.migrate import Branch, MigrationFault, UnknownRevision
+from butlers.migrate import Branch, MigrationFault, OutdatedSchema, UnknownRevision
 from butlers.modules.memory.migrations import MEMORY
 
 from .conftest import APP, BRANCHES, OWNER, Server, connected
@@ -43,7 +43,7 @@ from butlers.modules.memory.migrations import MEMORY
 
 async def check(dsn):
     connection = await asyncpg.connect(dsn)
-    print(await migrate.pending(connection, (CORE, MEMORY)))
+    print(await migrate.pending_branches(connection, (CORE, MEMORY)))
     await connection.close()
 
 asyncio.run(check(sys.argv[1]))
@@ -158,22 +158,35 @@ async def test_a_database_of_a_newer_version_is_left_alone(migrated: str) -> Non
         await migrate.downgrade(migrated, MEMORY, "base", branches=BRANCHES, owner=OWNER)
 
 
+@pytest.mark.parametrize("version", ["core_004", "core_001"])
+async def test_a_database_from_before_the_fold_is_told_to_export_and_import(migrated: str, version: str) -> None:
+    async with connected(migrated) as connection:
+        await connection.execute("drop function enable_tenant_isolation(regclass, boolean)")
+        await connection.execute(
+            "update alembic_version set version_num = $1 where version_num like 'core%'", version
+        )
+        with pytest.raises(OutdatedSchema, match=r"butlers memory export DIR FILE.*butlers memory import DIR FILE"):
+            await migrate.pending_branches(connection, BRANCHES)
+    with pytest.raises(OutdatedSchema, match="an earlier development version"):
+        await migrate.upgrade(migrated, BRANCHES, app_role=APP, owner=OWNER)
+
+
 async def test_a_butler_without_a_module_leaves_that_modules_tables_and_version(migrated: str) -> None:
-    await migrate.downgrade(migrated, MEMORY, "mem_005", branches=BRANCHES, owner=OWNER)
+    await migrate.downgrade(migrated, MEMORY, "mem_003", branches=BRANCHES, owner=OWNER)
     done = await migrate.upgrade(migrated, [CORE], app_role=APP, owner=OWNER)
     assert done.after == {"core": CORE.head}
     async with connected(migrated) as connection:
         assert await migrate.pending_branches(connection, [CORE]) == {}
-        assert await migrate.pending_branches(connection, BRANCHES) == {"memory": "mem_005"}
+        assert await migrate.pending_branches(connection, BRANCHES) == {"memory": "mem_003"}
 
 
 async def test_down_to_nothing_and_up_again_gives_the_same_schema(migrated: str) -> None:
     reference = _reference()
     async with connected(migrated) as connection:
         before = await reference.render(connection)
-        for target in ("mem_007", "mem_006", "mem_005", "mem_004", "mem_003", "mem_002", "mem_001", "base"):
+        for target in ("mem_004", "mem_003", "mem_002", "mem_001", "base"):
             await migrate.downgrade(migrated, MEMORY, target, branches=BRANCHES, owner=OWNER)
-        for target in ("core_001", "base"):
+        for target in ("core_002", "core_001", "base"):
             await migrate.downgrade(migrated, CORE, target, owner=OWNER)
         assert await _tables(migrated) == {"alembic_version"}
         assert await connection.fetch("select * from alembic_version") == []

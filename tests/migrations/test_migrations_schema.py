@@ -108,7 +108,7 @@ COLUMNS = {
     canonical_name              | character varying        | not null |
     entity_type                 | character varying        | not null |
     aliases                     | text[]                   | not null | '{{}}'::text[]
-    names                       | text                     | not null | =folded_names((canonical_name)::text, aliases)
+    names                       | text                     | not null | =normalized_names((canonical_name)::text, aliases)
     metadata                    | jsonb                    | not null | '{{}}'::jsonb
     created_at                  | timestamp with time zone | not null | now()
     updated_at                  | timestamp with time zone | not null | now()
@@ -241,8 +241,8 @@ INDEXES = {
     gin (aliases)
     gin (metadata)
     btree (tenant_id, split_part(names, chr(31), 1) COLLATE "C") WHERE (NOT (metadata ? 'merged_into'::text))
-    gin (prefixed(tenant_id, string_to_array(names, chr(31)))) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
-    gin (pieces(tenant_id, names)) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
+    gin (tenant_terms(tenant_id, string_to_array(names, chr(31)))) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
+    gin (name_ngrams(tenant_id, names)) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
     gin (split_part(names, chr(31), 1) gin_trgm_ops, substr(names, (strpos((names || chr(31)), chr(31)) + 1)) gin_trgm_ops) WITH (gin_pending_list_limit='128') WHERE (NOT (metadata ? 'merged_into'::text))
     """,
     "memory_events": """

@@ -2,8 +2,6 @@
 
 from alembic import op
 
-from butlers.migrate import tenant_policies
-
 revision = "probe_001"
 down_revision = None
 branch_labels = ("probe",)
@@ -12,8 +10,7 @@ depends_on = "core_001"
 
 def upgrade() -> None:
     op.execute("create table probe_rows (tenant_id text not null, text text not null check (text <> ''))")
-    for statement in tenant_policies("probe_rows"):
-        op.execute(statement)
+    op.execute("select enable_tenant_isolation('probe_rows')")
 
 
 def downgrade() -> None:

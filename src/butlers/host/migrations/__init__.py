@@ -1,4 +1,4 @@
-"""The host's tables, on the Alembic branch `core`: sessions, API keys, job runs, idempotency keys."""
+"""The host's tables on the Alembic branch `core`: sessions, API keys, job runs, idempotency keys."""
 
 from pathlib import Path
 
@@ -7,14 +7,15 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_004",
+    head="core_003",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",
+        "function enable_tenant_isolation(regclass, boolean)": "",
         "table sessions": "select, insert, update, delete",
         "table job_runs": "select, insert, update, delete",
         "table idempotency_keys": "select, insert, update, delete",
-        # Keys are administered by the owner; the application looks one up by its id and sees no others.
+        # The owner administers keys; the application looks one up by its id and sees no others.
         "table api_keys": "",
         "function api_key(uuid)": "execute",
         "function latest_job_runs()": "execute",

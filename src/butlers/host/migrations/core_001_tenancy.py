@@ -1,6 +1,8 @@
-"""The tenant of a transaction: what every policy of every table asks for."""
+"""Tenant isolation: `current_tenant()` and the policies of every table."""
 
 from alembic import op
+
+from butlers.migrate import run_sql_file
 
 revision = "core_001"
 down_revision = None
@@ -9,23 +11,9 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("""
-        create function current_tenant() returns text language plpgsql stable set search_path = '' as $$
-        declare
-            tenant text := nullif(current_setting('app.tenant_id', true), '');
-        begin
-            -- On a connection that has served a tenant before, the setting reads as '' and not as null.
-            if tenant is null then
-                raise exception 'tenant context is not set' using errcode = '42501';
-            end if;
-            return tenant;
-        end $$
-    """)
-    op.execute("""
-        comment on function current_tenant() is
-        'The tenant this transaction works for (app.tenant_id); fails where none is set.'
-    """)
+    run_sql_file(__file__, "tenancy")
 
 
 def downgrade() -> None:
+    op.execute("drop function enable_tenant_isolation(regclass, boolean)")
     op.execute("drop function current_tenant()")

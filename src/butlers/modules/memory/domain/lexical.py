@@ -24,12 +24,12 @@ MAX_SHORT_QUESTION = 600
 class TermSelection(NamedTuple):
     """What is looked up: rare words alone, common ones two at a time, the reserve where these bring too little."""
 
-    alone: Sequence[str] | None
+    single: Sequence[str] | None
     pairs: Sequence[tuple[str, str]] = ()
-    reserve: Sequence[str] = ()
+    fallback: Sequence[str] = ()
 
 
-ALL_TERMS = TermSelection(alone=None)
+ALL_TERMS = TermSelection(single=None)
 """Every word of the question."""
 
 

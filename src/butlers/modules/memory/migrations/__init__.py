@@ -4,38 +4,39 @@ from pathlib import Path
 
 from butlers.migrate import Branch
 
-_WORDS = "text, text[], text[], double precision, bigint, bigint, text[], text[], text[]"
+_KEYWORD_ARGUMENTS = "text, text, text[], text[], text[], text[], text[], double precision, bigint, bigint"
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_013",
+    head="mem_005",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
         "table rules": "select, insert, update, delete",
+        "table memories": "select",
         "table memory_links": "select, insert, update, delete",
         "table entities": "select, insert, update, delete",
-        # What happened stays as it was written.
+        # Append-only.
         "table memory_events": "select, insert",
         "table rule_applications": "select, insert",
         "table embedding_versions": "select, insert",
+        # UPDATE, because a worker locks the rows it takes.
+        "table pending_episodes": "select, update",
         "table consolidation_runs": "select, insert, update, delete",
         "function memory_backlog()": "execute",
         "function consolidation_groups(bigint)": "execute",
         "function memory_tenants()": "execute",
         "function effective_confidence(double precision, double precision, timestamptz, timestamptz)": "execute",
-        "function any_word(text)": "execute",
-        "function one_word(text)": "execute",
-        "function prefixed(text, text[])": "execute",
-        f"function fact_words({_WORDS})": "execute",
-        f"function rule_words({_WORDS})": "execute",
-        f"function episode_words({_WORDS})": "execute",
-        "function folded(text)": "execute",
-        "function folded_names(text, text[])": "execute",
-        "function pieces(text, text)": "execute",
-        "function entities_called(text, text, bigint)": "execute",
-        "function entities_nicknamed(text, text, bigint)": "execute",
-        "function entities_containing(text, text, bigint)": "execute",
-        "function entities_alike(text, text, bigint)": "execute",
+        "function any_term_query(text)": "execute",
+        "function term_query(text)": "execute",
+        "function tenant_terms(text, text[])": "execute",
+        f"function keyword_candidates({_KEYWORD_ARGUMENTS})": "execute",
+        "function normalized_name(text)": "execute",
+        "function normalized_names(text, text[])": "execute",
+        "function name_ngrams(text, text)": "execute",
+        "function find_entities_by_name(text, text, bigint)": "execute",
+        "function find_entities_by_alias(text, text, bigint)": "execute",
+        "function find_entities_by_part(text, text, bigint)": "execute",
+        "function find_entities_by_similarity(text, text, bigint)": "execute",
     },
 )

@@ -120,7 +120,7 @@ async def preview(memory: Memory, caller: Caller, *, everywhere: bool = False) -
                 {
                     "tenant": group.tenant,
                     "butler": group.butler,
-                    "waiting": group.waiting,
+                    "waiting": group.pending,
                     "episodes": prompt.taken,
                     "tokens": prompt.tokens,
                     "prompt": prompt.text,
@@ -132,7 +132,7 @@ async def preview(memory: Memory, caller: Caller, *, everywhere: bool = False) -
 async def dry_run(memory: Memory, caller: Caller, *, everywhere: bool = False) -> Answer:
     """A dry run: how much waits, in how many groups."""
     groups = await pending_groups(memory, caller, everywhere=everywhere)
-    return {"dry_run": True, "status": "finished", "groups": len(groups), "waiting": sum(g.waiting for g in groups)}
+    return {"dry_run": True, "status": "finished", "groups": len(groups), "waiting": sum(g.pending for g in groups)}
 
 
 async def consolidate(
@@ -153,7 +153,7 @@ async def consolidate(
     groups = await pending_groups(memory, caller, everywhere=everywhere)
     if retries:
         groups = [group for group in groups if group.retries]
-    report = ConsolidationReport(groups=len(groups), waiting=sum(group.waiting for group in groups))
+    report = ConsolidationReport(groups=len(groups), waiting=sum(group.pending for group in groups))
     tell(report)
     if groups:
         memory.spawner.check()

@@ -103,7 +103,7 @@ class BatchExecutor:
     @property
     def alive(self) -> list[UUID]:
         """The episodes of the batch that are still there and still wanted, oldest first."""
-        return [each for each in self.batch.ids if each in self.held and not self.held[each].forgotten]
+        return [each for each in self.batch.ids if each in self.held and not self.held[each].is_forgotten]
 
     def evidence(self, named: Sequence[UUID]) -> list[UUID]:
         """The episodes that something was learned from: those named that were in the batch, else all of them.
@@ -114,7 +114,7 @@ class BatchExecutor:
         alive = self.alive
         if in_batch and not (living := [each for each in in_batch if each in alive]):
             raise RejectedAction("the episodes that say it are gone")
-        if not in_batch and any(each.forgotten for each in self.held.values()):
+        if not in_batch and any(each.is_forgotten for each in self.held.values()):
             raise RejectedAction("it may come from an episode that was forgotten meanwhile")
         return living if in_batch else alive
 
@@ -199,10 +199,10 @@ async def apply_batch(
 
     Raises `LeaseLost` when the batch is no longer this worker's, `NothingApplied` when nothing could be used.
     """
-    record.begin_again()
+    record.reset_counts()
     async with memory.writing(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         held = {each.id: each for each in await consolidation.lock_batch(tx, caller, batch)}
-        if not held or not all(each.ours for each in held.values()):
+        if not held or not all(each.is_leased for each in held.values()):
             raise LeaseLost
         trust = memory.config.consolidation.trust
         applying = BatchExecutor(tx, caller, batch, held, lessons.vectors, record, trust)

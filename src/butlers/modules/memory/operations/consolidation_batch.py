@@ -40,7 +40,7 @@ async def _claim_batch(memory: Memory, caller: Caller, butler: str) -> EpisodeBa
         if not await consolidation.is_free(tx, caller, butler):
             return None
         most = await batch_size(memory, tx, caller, butler)
-        episodes = await consolidation.claim(tx, caller, batch, lease_seconds=config.lease_seconds, most=most)
+        episodes = await consolidation.claim(tx, caller, batch, lease_seconds=config.lease_seconds, limit=most)
         if not episodes:
             return None
         await consolidation.begin_run(tx, caller, batch, len(episodes))
@@ -91,7 +91,7 @@ async def release_excess(memory: Memory, caller: Caller, batch: EpisodeBatch, ta
 
 async def record_failure(memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord, error: str) -> None:
     """Count the attempt and keep the reason; the episodes wait for the next, or are set aside after the last."""
-    record.come_to_nothing("failed", _short(error))
+    record.fail("failed", _short(error))
     try:
         async with memory.transaction(caller) as tx:
             most = memory.config.consolidation.max_attempts
@@ -107,7 +107,7 @@ async def record_failure(memory: Memory, caller: Caller, batch: EpisodeBatch, re
 
 async def release_batch(memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord, reason: str) -> None:
     """Let the episodes wait as if nobody had taken them."""
-    record.come_to_nothing("released", _short(reason))
+    record.fail("released", _short(reason))
     try:
         async with memory.transaction(caller) as tx:
             await consolidation.release_lease(tx, caller, batch.token)
@@ -123,7 +123,7 @@ async def release_cancelled(memory: Memory, caller: Caller, batch: EpisodeBatch,
 
 async def record_lost(memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord, reason: str) -> None:
     """Nothing this worker found out has any effect; the tokens it took it took."""
-    record.come_to_nothing("lost", reason)
+    record.fail("lost", reason)
     try:
         async with memory.transaction(caller) as tx:
             await consolidation.finish_run(tx, caller, batch.run_id, record)

@@ -25,13 +25,7 @@ async def build_context(
     kinds = (MemoryType.FACT, MemoryType.RULE)
     async with memory.reading(caller) as tx:
         scored = (await rank_for_recall(memory, tx, caller, asked, embedding, mode, butler, kinds))[:MOST_RECALLED]
-        rows = await memories.fetch_many(
-            tx,
-            caller,
-            facts=[each.candidate.id for each in scored if each.candidate.memory_type is MemoryType.FACT],
-            rules=[each.candidate.id for each in scored if each.candidate.memory_type is MemoryType.RULE],
-            episodes=[],
-        )
+        rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in scored])
         recent = await episodes.recent(tx, caller, butler, MOST_EPISODES)
     facts = [
         fact_line(row["subject"], row["predicate"], row["content"], each.candidate.confidence or 0.0)

@@ -48,7 +48,7 @@ async def list_entities(
 ) -> list[Answer]:
     """Entities in the order of their names: the live ones, or those that were merged away."""
     async with memory.transaction(caller) as tx:
-        return [dict(row) for row in await entities.list_by_name(tx, caller, entity_type, merged=merged, most=limit)]
+        return [dict(row) for row in await entities.list_by_name(tx, caller, entity_type, merged=merged, limit=limit)]
 
 
 async def update(memory: Memory, caller: Caller, entity_id: UUID, changed: EntityChange, request: Request) -> Answer:
@@ -86,7 +86,7 @@ async def preview_merge(memory: Memory, caller: Caller, source_id: UUID, target_
     async with memory.transaction(caller) as tx:
         await entities.lock(tx, caller, source_id, target_id)
         source, target = [await entities.get(tx, caller, each) for each in (source_id, target_id)]
-        known = await entities.live_facts(tx, caller, source_id, target_id, held=False)
+        known = await entities.live_facts(tx, caller, source_id, target_id, lock=False)
     conflicts = entity_merge.resolve_conflicts(known, source_id, target_id)
     return {"source": dict(source), "target": dict(target), "conflicts": [asdict(each) for each in conflicts]}
 
@@ -123,7 +123,7 @@ async def _supersede_conflicts(
     tx: Connection, caller: Caller, source: MergeSide, target: MergeSide
 ) -> list[ConflictResolution]:
     """Leave one live fact under each key that both have."""
-    known = await entities.live_facts(tx, caller, source.id, target.id, held=True)
+    known = await entities.live_facts(tx, caller, source.id, target.id, lock=True)
     conflicts = entity_merge.resolve_conflicts(known, source.id, target.id)
     # Before anything moves: at no moment are there two live facts under one key.
     await entities.supersede_facts(tx, caller, conflicts)

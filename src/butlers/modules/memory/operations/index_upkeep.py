@@ -7,6 +7,7 @@ from typing import Any
 from butlers.caller import Caller
 from butlers.contract import JobResult
 from butlers.db import PlainConnection
+from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import vector_indexes
 from butlers.modules.memory.store.vector_indexes import VectorIndex
@@ -36,14 +37,14 @@ async def maintain_indexes(memory: Memory, caller: Caller) -> JobResult:
     async with memory.database.owner_connection() as owner:
         await vector_indexes.finish_interrupted_rebuild(owner)
         for index in await vector_indexes.list_vector_indexes(owner):
-            before = await _measure(owner, index.table)
+            before = await _measure(owner, index.memory_type)
             decision, finely = _decide(index, before)
             told[index.table] = {"decision": decision, "before": _describe(index, before)}
             if finely is not None:
-                await vector_indexes.rebuild_as_hnsw(owner, index.table, finely=finely)
+                await vector_indexes.rebuild_as_hnsw(owner, index.table, dense=finely)
                 rebuilt.append(index.table)
         for index in await vector_indexes.list_vector_indexes(owner):
-            measured = await _measure(owner, index.table) if index.table in rebuilt else None
+            measured = await _measure(owner, index.memory_type) if index.table in rebuilt else None
             after = _describe(index, measured) if measured else told[index.table]["before"]
             told[index.table] = {**told[index.table], **after}
     return {"rebuilt": rebuilt, "indexes": told}
@@ -59,19 +60,19 @@ def _decide(index: VectorIndex, measured: IndexMeasurement | None) -> tuple[str,
         found = f"it found {measured.recall:.0%} of the nearest"
         return (
             (f"kept: {found}, with as many edges as there are", None)
-            if index.fine
+            if index.is_dense
             else (f"rebuilt with more edges: {found}", True)
         )
     return "kept: it finds enough", None
 
 
-async def _measure(owner: PlainConnection, table: str) -> IndexMeasurement | None:
+async def _measure(owner: PlainConnection, memory_type: MemoryType) -> IndexMeasurement | None:
     """Recall of the nearest ten for a sample; nothing for an empty table."""
-    asked = await vector_indexes.sample(owner, table, SAMPLE)
+    asked = await vector_indexes.sample(owner, memory_type, SAMPLE)
     if not asked:
         return None
-    exact, exact_seconds = await vector_indexes.neighbours(owner, table, asked, NEAREST, by_index=False)
-    found, index_seconds = await vector_indexes.neighbours(owner, table, asked, NEAREST, by_index=True)
+    exact, exact_seconds = await vector_indexes.nearest_distances(owner, memory_type, asked, NEAREST, by_index=False)
+    found, index_seconds = await vector_indexes.nearest_distances(owner, memory_type, asked, NEAREST, by_index=True)
     wanted = sum(len(each) for each in exact)
     # By how far they are: of many that are equally near, any will do.
     met = sum(_count_as_near(here, there) for here, there in zip(exact, found, strict=True))

@@ -14,11 +14,10 @@ from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.feedback import refusal_for
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import consolidation, episodes, events, facts, links, memories, rules, stats
+from butlers.modules.memory.store import consolidation, events, facts, links, memories, stats
 from butlers.modules.memory.store.events import Event
 
 MOST_HISTORY = 200
-_HOME = {MemoryType.FACT: facts, MemoryType.RULE: rules, MemoryType.EPISODE: episodes}
 _FORGOTTEN = {MemoryType.FACT: "retracted", MemoryType.RULE: "forgotten", MemoryType.EPISODE: "forgotten"}
 
 
@@ -30,7 +29,7 @@ async def forget(
 
         async def work() -> Answer:
             answer = {"id": str(memory_id), "memory_type": memory_type.value, "state": _FORGOTTEN[memory_type]}
-            if await _HOME[memory_type].forget(tx, caller, memory_id):
+            if await memories.forget(tx, caller, memory_type, [memory_id]):
                 await events.append(tx, caller, Event(f"{memory_type}_forgotten", memory_type, memory_id))
                 return {**answer, "forgotten": True}
             state = await memories.lifecycle_state(tx, caller, memory_type, memory_id)
@@ -50,7 +49,7 @@ async def restore(
 
         async def work() -> Answer:
             try:
-                back = await _HOME[memory_type].restore(tx, caller, memory_id)
+                back = await memories.restore(tx, caller, memory_type, memory_id)
             except asyncpg.UniqueViolationError:
                 raise Conflict(
                     f"another fact holds the key of {memory_id} by now", hint="Forget that one first, or store anew."

@@ -43,7 +43,7 @@ async def search(
     async with memory.reading(caller) as tx:
         look = Search(memory, tx, caller, asked, embedding, mode, scope, min_confidence, depth)
         best = ranking.rank_search(await look.candidates(types), mode, depth)[:limit]
-        rows = await memories.fetch_many(tx, caller, **_ids_by_type(best))
+        rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in best])
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
 
@@ -55,8 +55,9 @@ async def recall(
     embedding, mode = await embed_query(memory, asked, SearchMode(memory.config.retrieval.recall_mode))
     async with memory.reading(caller) as tx:
         best = (await rank_for_recall(memory, tx, caller, asked, embedding, mode, scope, types))[:limit]
-        ids = _ids_by_type(best)
-        rows = await memories.mark_referenced(tx, caller, facts=ids["facts"], rules=ids["rules"])
+        rows = await memories.mark_referenced(
+            tx, caller, facts=_ids(best, MemoryType.FACT), rules=_ids(best, MemoryType.RULE)
+        )
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
 
@@ -110,12 +111,8 @@ async def _embed_with_timeout(memory: Memory, asked: str) -> Sequence[float]:
         raise Unavailable("the embedding model is too slow right now", hint="Search with mode = keyword.") from None
 
 
-def _ids_by_type(best: Sequence[ScoredMemory]) -> dict[str, list[UUID]]:
-    found = {"facts": MemoryType.FACT, "rules": MemoryType.RULE, "episodes": MemoryType.EPISODE}
-    return {
-        name: [each.candidate.id for each in best if each.candidate.memory_type is kind]
-        for name, kind in found.items()
-    }
+def _ids(scored: Sequence[ScoredMemory], memory_type: MemoryType) -> list[UUID]:
+    return [each.candidate.id for each in scored if each.candidate.memory_type is memory_type]
 
 
 def _to_result(row: Any, scored: ScoredMemory) -> SearchResult:

@@ -14,7 +14,7 @@ from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.idempotency import Answer
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import episodes, events, facts, provenance, rules
+from butlers.modules.memory.store import events, facts, memories, provenance
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.provenance import RetractionChange
 
@@ -23,7 +23,6 @@ _STATES = {
     MemoryType.RULE: "rule_forgotten",
     MemoryType.EPISODE: "episode_forgotten",
 }
-_HOME = {MemoryType.FACT: facts, MemoryType.RULE: rules, MemoryType.EPISODE: episodes}
 _BROUGHT_BACK = "fact_restored"
 _BY = {"by": "undo"}
 
@@ -71,7 +70,7 @@ async def retract(memory: Memory, caller: Caller, origin: Origin, *, also_elsewh
         await facts.lock_keys_of_facts(tx, caller, harvest.ids[MemoryType.FACT])
         for kind, found in harvest.ids.items():
             wanted = sorted(each for each in found if each not in kept)
-            gone = await provenance.retract(tx, caller, kind, wanted)
+            gone = await memories.forget(tx, caller, kind, wanted)
             await events.append(tx, caller, *(Event(_STATES[kind], kind, each, mark) for each in gone))
             if kind is MemoryType.FACT:
                 brought_back = await provenance.reactivate_superseded(tx, caller, gone, wanted)
@@ -93,10 +92,10 @@ async def undo_retraction(memory: Memory, caller: Caller, retraction_id: UUID) -
         changes = await provenance.retraction_changes(tx, caller, retraction_id)
         if not changes:
             raise NotFound(f"no retraction {retraction_id}", hint="retract-from says its id when it has retracted.")
-        again = [each.id for each in changes if each.event_type == _BROUGHT_BACK and each.untouched]
+        again = [each.id for each in changes if each.event_type == _BROUGHT_BACK and each.is_unchanged]
         taken = [each for each in changes if each.event_type != _BROUGHT_BACK]
         await facts.lock_keys_of_facts(tx, caller, [each.id for each in taken if each.memory_type is MemoryType.FACT])
-        restored = [each for each in taken if each.untouched and await _restore(tx, caller, each, again)]
+        restored = [each for each in taken if each.is_unchanged and await _restore(tx, caller, each, again)]
         left = [str(each.id) for each in taken if each not in restored]
     return {"restored": len(restored), "left_alone": left}
 
@@ -117,7 +116,7 @@ async def _put_back(tx: Connection, caller: Caller, taken: RetractionChange, aga
     """What a memory replaced by coming back."""
     is_fact = taken.memory_type is MemoryType.FACT
     replaced = await provenance.supersede_again(tx, caller, again, taken.id) if is_fact else []
-    if not await _HOME[taken.memory_type].restore(tx, caller, taken.id):
+    if not await memories.restore(tx, caller, taken.memory_type, taken.id):
         raise MemoryNotFound(taken.memory_type, taken.id)
     return replaced
 
@@ -133,8 +132,8 @@ async def _find_derived(tx: Connection, caller: Caller, origin: Origin) -> Deriv
     stored = {each for ids in harvest.ids.values() for each in ids}
     for derived in await provenance.derived_from(tx, caller, harvest.ids[MemoryType.EPISODE]):
         harvest.add(derived.memory_type, [derived.id])
-        if derived.elsewhere and derived.id not in stored:
-            harvest.said_elsewhere[derived.id] = derived.elsewhere
+        if derived.corroborated_by and derived.id not in stored:
+            harvest.said_elsewhere[derived.id] = derived.corroborated_by
     return harvest
 
 
@@ -143,5 +142,4 @@ async def _describe(tx: Connection, caller: Caller, harvest: DerivedMemories) ->
     for each in found:
         if each["id"] in harvest.said_elsewhere:
             each["said_elsewhere"] = harvest.said_elsewhere[each["id"]]
-        each.pop("supersedes_id", None)
     return {"found": found}

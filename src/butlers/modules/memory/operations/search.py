@@ -57,13 +57,13 @@ class Search:
         has_graph = size >= MIN_GRAPH_ROWS and await self._fills_a_graph(memory_type, size)
         return SearchPlan(
             scopes=self._scopes(memory_type),
-            least_confidence=self.least_confidence,
+            min_confidence=self.least_confidence,
             depth=self.depth,
             embedding=self.embedding,
             version_id=self.memory.embedder.version.id,
             question=self.question if by_words else None,
-            picked=await self._picked(size) if by_words else ALL_TERMS,
-            exactly=size <= MAX_EXACT_ROWS and not has_graph,
+            terms=await self._picked(size) if by_words else ALL_TERMS,
+            is_exact=size <= MAX_EXACT_ROWS and not has_graph,
         )
 
     async def _measured(self, found: Sequence[Candidate], embedding: Sequence[float]) -> list[Candidate]:
@@ -71,9 +71,9 @@ class Search:
         asked = (await self._lexemes())[:MAX_TERMS]
         version = self.memory.embedder.version.id
         looked = await arms.measure(self.tx, self.caller, found, version, embedding, asked)
-        says = term_weights(asked, [row["words"] for row in looked.values()])
+        says = term_weights(asked, [row["terms"] for row in looked.values()])
         return [
-            each._replace(similarity=row["similarity"], coverage=says.coverage(row["words"]))
+            each._replace(similarity=row["similarity"], coverage=says.coverage(row["terms"]))
             for each in found
             if (row := looked.get(each.id))
         ]
@@ -110,4 +110,4 @@ class Search:
 
     async def _frequencies(self) -> Mapping[str, float]:
         """How common words are among the tenant's memories."""
-        return await self.memory.words.get(self.caller.tenant, lambda: arms.word_frequencies(self.tx))
+        return await self.memory.words.get(self.caller.tenant, lambda: arms.term_frequencies(self.tx))

@@ -57,7 +57,7 @@ async def store_fact_in(
         await entities.lock_live(tx, caller, fact.entity_id)
     await facts.lock_key(tx, caller, fact.key)
     held = await facts.lock_live_by_key(tx, caller, fact)
-    if held is not None and held.says(fact):
+    if held is not None and held.equals(fact):
         # What is distilled is not borne out by being distilled once more.
         await facts.confirm(tx, caller, held.id, supported=confidence == FACT_CONFIDENCE)
         await events.append(tx, caller, Event("fact_confirmed", MemoryType.FACT, held.id, {"by": "store"}))

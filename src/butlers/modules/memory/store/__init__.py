@@ -1,1 +1,1 @@
-"""Everything that is kept: one function, one statement; the statements are in sql/."""
+"""All SQL of the memory module: one function for one statement; the statements are in sql/."""

@@ -1,6 +1,7 @@
-"""Episodes that go."""
+"""Queries that delete expired episodes, episodes over capacity and old records."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from butlers.caller import Caller
 from butlers.db import Connection
@@ -12,7 +13,7 @@ _sql = statements("cleanup")
 
 @dataclass(frozen=True, slots=True)
 class EpisodeCounts:
-    """The episodes there are: all, those whose time is over, and those that were read."""
+    """The episodes of a tenant by what a cleanup would do with them."""
 
     total: int
     expired: int
@@ -20,13 +21,26 @@ class EpisodeCounts:
     consolidated: int
 
 
-async def delete_expired(tx: Connection, caller: Caller, most: int) -> tuple[int, int]:
-    """Delete the next episodes whose time is over: how many, and how many of them nobody had read."""
-    await _sql.plan_once(tx)
-    row = await _sql.delete_expired(
+async def delete_expired(tx: Connection, caller: Caller, limit: int) -> tuple[int, int]:
+    """Delete the next expired episodes; returns their number and how many were never consolidated."""
+    return await _delete_episodes(tx, caller, "episode_expired", limit)
+
+
+async def delete_oldest(tx: Connection, caller: Caller, limit: int) -> int:
+    """Delete the oldest consolidated episodes; returns their number."""
+    deleted, _ = await _delete_episodes(tx, caller, "episode_crowded_out", limit)
+    return deleted
+
+
+async def _delete_episodes(
+    tx: Connection, caller: Caller, event_type: Literal["episode_expired", "episode_crowded_out"], limit: int
+) -> tuple[int, int]:
+    await _sql.reuse_plans(tx)
+    row = await _sql.delete_episodes(
         tx,
         tenant_id=caller.tenant,
-        most=most,
+        event_type=event_type,
+        max_rows=limit,
         actor=caller.actor,
         request_id=caller.request_id,
         caller_payload=caller_payload(caller),
@@ -34,38 +48,24 @@ async def delete_expired(tx: Connection, caller: Caller, most: int) -> tuple[int
     return row["deleted"], row["unread"]
 
 
-async def delete_oldest(tx: Connection, caller: Caller, most: int) -> int:
-    """Delete the oldest episodes that were consolidated; how many there were."""
-    await _sql.plan_once(tx)
-    deleted: int = await _sql.delete_oldest(
-        tx,
-        tenant_id=caller.tenant,
-        most=most,
-        actor=caller.actor,
-        request_id=caller.request_id,
-        caller_payload=caller_payload(caller),
-    )
-    return deleted
-
-
 async def lock_tenant_cleanup(tx: Connection, caller: Caller) -> None:
-    """Wait until nobody else makes room in this tenant, and keep others waiting until the transaction ends."""
-    await _sql.alone(tx, tenant_id=caller.tenant)
+    """Keep other cleanups of the tenant waiting until the transaction ends."""
+    await _sql.lock_tenant_cleanup(tx, tenant_id=caller.tenant)
 
 
 async def count_remaining(tx: Connection, caller: Caller) -> int:
-    """How many episodes there are."""
-    counted: int = await _sql.remaining(tx, tenant_id=caller.tenant)
-    return counted
+    """The number of episodes of the tenant."""
+    count: int = await _sql.count_remaining(tx, tenant_id=caller.tenant)
+    return count
 
 
 async def count_episodes(tx: Connection, caller: Caller) -> EpisodeCounts:
-    """The episodes there are, by what a cleanup would do with them."""
-    row = await _sql.would_delete(tx, tenant_id=caller.tenant)
+    """The episodes of the tenant by what a cleanup would do with them."""
+    row = await _sql.count_episodes(tx, tenant_id=caller.tenant)
     return EpisodeCounts(row["total"], row["expired"], row["unread"], row["consolidated"])
 
 
 async def delete_old_records(tx: Connection, caller: Caller, *, request_days: int, run_days: int) -> None:
-    """Drop answers and records that nobody will ask for any more."""
-    await _sql.forget_requests(tx, tenant_id=caller.tenant, days=request_days)
-    await _sql.forget_runs(tx, tenant_id=caller.tenant, days=run_days)
+    """Delete stored answers and consolidation runs older than the given days."""
+    await _sql.delete_old_answers(tx, tenant_id=caller.tenant, days=request_days)
+    await _sql.delete_old_runs(tx, tenant_id=caller.tenant, days=run_days)

@@ -1,8 +1,7 @@
-"""Time at work on facts and rules, a page at a time."""
+"""Queries of the decay sweep: pages of decaying facts and rules, and rules to invert."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -19,7 +18,7 @@ MIN_ID = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Below which belief a memory fades, and below which it is let go."""
+    """The confidence below which a memory fades, and below which it expires."""
 
     fading_below: float
     expired_below: float
@@ -27,7 +26,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class SweepPage:
-    """What time did to some memories, and the last of them."""
+    """The counts of one page of a sweep, and the last id in it."""
 
     seen: int
     last: UUID
@@ -39,7 +38,7 @@ class SweepPage:
 
 @dataclass(frozen=True, slots=True)
 class HarmfulRule:
-    """A rule that should become a warning."""
+    """A rule that is to become an anti-pattern."""
 
     id: UUID
     content: str
@@ -47,29 +46,34 @@ class HarmfulRule:
 
 
 async def list_tenants(database: Database) -> list[str]:
-    """Every tenant that has memories."""
-    return [row["tenant_id"] for row in await database.fetch_across_tenants(_sql.tenants.sql)]
+    """Every tenant with memories."""
+    return [row["tenant_id"] for row in await database.fetch_across_tenants(_sql.list_tenants.sql)]
 
 
-async def count_live(tx: Connection, caller: Caller, kind: MemoryType) -> int:
-    """How many memories of that kind are live."""
-    statement = {MemoryType.FACT: _sql.live_facts, MemoryType.RULE: _sql.live_rules}[kind]
-    counted: int = await statement(tx, tenant_id=caller.tenant)
-    return counted
+async def count_live(tx: Connection, caller: Caller, memory_type: MemoryType) -> int:
+    """The number of live memories of a type."""
+    count: int = await _sql.count_live(tx, tenant_id=caller.tenant, memory_type=memory_type.value)
+    return count
 
 
 async def sweep_page(
-    tx: Connection, caller: Caller, kind: MemoryType, after: UUID, most: int, at: Thresholds, may_expire: int
+    tx: Connection,
+    caller: Caller,
+    memory_type: MemoryType,
+    after: UUID,
+    limit: int,
+    thresholds: Thresholds,
+    may_expire: int,
 ) -> SweepPage:
-    """Let time work on the next memories of that kind behind an id."""
-    statement = {MemoryType.FACT: _sql.sweep_facts, MemoryType.RULE: _sql.sweep_rules}[kind]
-    row = await statement(
+    """Apply decay to the next facts or rules after an id."""
+    row = await _sql.sweep_page(
         tx,
         tenant_id=caller.tenant,
+        memory_type=memory_type.value,
         after=after,
-        most=most,
-        fading_below=at.fading_below,
-        expired_below=at.expired_below,
+        max_rows=limit,
+        fading_below=thresholds.fading_below,
+        expired_below=thresholds.expired_below,
         may_expire=may_expire,
         actor=caller.actor,
         request_id=caller.request_id,
@@ -80,33 +84,36 @@ async def sweep_page(
     )
 
 
-async def preview_sweep(tx: Connection, caller: Caller, kind: MemoryType, at: Thresholds) -> SweepPage:
-    """What a sweep of that kind would do, without a cap."""
-    statement = {MemoryType.FACT: _sql.would_sweep_facts, MemoryType.RULE: _sql.would_sweep_rules}[kind]
-    row: Any = await statement(
-        tx, tenant_id=caller.tenant, fading_below=at.fading_below, expired_below=at.expired_below
+async def preview_sweep(tx: Connection, caller: Caller, memory_type: MemoryType, thresholds: Thresholds) -> SweepPage:
+    """What a sweep of a type would do without a cap."""
+    row = await _sql.preview_sweep(
+        tx,
+        tenant_id=caller.tenant,
+        memory_type=memory_type.value,
+        fading_below=thresholds.fading_below,
+        expired_below=thresholds.expired_below,
     )
     return SweepPage(row["seen"], MIN_ID, row["fading"], row["recovered"], row["expired"], 0)
 
 
-async def rules_to_invert(tx: Connection, caller: Caller, after: UUID, most: int) -> list[HarmfulRule]:
-    """The next rules behind an id that should become warnings."""
-    rows = _sql.to_invert(tx, tenant_id=caller.tenant, after=after, most=most)
+async def rules_to_invert(tx: Connection, caller: Caller, after: UUID, limit: int) -> list[HarmfulRule]:
+    """The next rules after an id that are to become anti-patterns."""
+    rows = _sql.rules_to_invert(tx, tenant_id=caller.tenant, after=after, max_rows=limit)
     return [HarmfulRule(row["id"], row["content"], row["reasons"]) async for row in rows]
 
 
 async def invert_rule(
-    tx: Connection, caller: Caller, rule: HarmfulRule, warning: str, embedded: EmbeddedText
+    tx: Connection, caller: Caller, rule: HarmfulRule, content: str, embedded: EmbeddedText
 ) -> bool:
-    """Turn a rule into a warning; False when it is not what it was any more."""
-    turned = await _sql.invert(
+    """Turn a rule into an anti-pattern with that content; False where the rule changed meanwhile."""
+    inverted = await _sql.invert_rule(
         tx,
         tenant_id=caller.tenant,
         id=rule.id,
         original=rule.content,
-        content=warning,
-        searchable=truncate_for_index(warning),
+        content=content,
+        searchable=truncate_for_index(content),
         embedding=embedded.vector,
         embedding_version_id=embedded.version_id,
     )
-    return turned is not None
+    return inverted is not None

@@ -1,4 +1,4 @@
-"""Which model made which vector."""
+"""Queries on the embedding_versions table."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -12,7 +12,7 @@ _sql = statements("embedding_versions")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedText:
-    """A vector and the version that made it."""
+    """The vector of a text, and the embedding version that made it."""
 
     vector: list[float]
     version_id: UUID
@@ -21,5 +21,7 @@ class EmbeddedText:
 async def register_version(
     tx: Connection, caller: Caller, version_id: UUID, *, model: str, version: str, dimensions: int
 ) -> None:
-    """Make a version known to the tenant; rows can name it from then on."""
-    await _sql.know(tx, tenant_id=caller.tenant, id=version_id, model=model, version=version, dimensions=dimensions)
+    """Register an embedding version with the tenant, so that rows can refer to it."""
+    await _sql.register_version(
+        tx, tenant_id=caller.tenant, id=version_id, model=model, version=version, dimensions=dimensions
+    )

@@ -1,4 +1,4 @@
-"""Who and what facts are about."""
+"""Queries on the entities table, and on the facts of entities in a merge."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -27,8 +27,8 @@ Record = Mapping[str, Any]
 
 
 async def lock_live(tx: Connection, caller: Caller, entity_id: UUID) -> None:
-    """Keep a live entity from being merged away until the transaction ends."""
-    row = await _sql.live(tx, tenant_id=caller.tenant, id=entity_id)
+    """Lock a live entity against a merge; raises `EntityNotFound` or `EntityMergedAway`."""
+    row = await _sql.lock_live(tx, tenant_id=caller.tenant, id=entity_id)
     if row is None:
         raise EntityNotFound(entity_id)
     if row["merged_into"]:
@@ -36,62 +36,62 @@ async def lock_live(tx: Connection, caller: Caller, entity_id: UUID) -> None:
 
 
 async def lock_live_all(tx: Connection, caller: Caller, entity_ids: Iterable[UUID]) -> set[UUID]:
-    """Keep these entities from being merged away until the transaction ends; those that are merged already."""
-    rows = _sql.live_all(tx, tenant_id=caller.tenant, ids=list(entity_ids))
+    """Lock entities against a merge; returns the ids of those that are merged already."""
+    rows = _sql.lock_live_all(tx, tenant_id=caller.tenant, ids=list(entity_ids))
     return {row["id"] async for row in rows if row["merged_into"]}
 
 
 async def merged_away_fault(tx: Connection, caller: Caller, entity_id: UUID) -> EntityMergedAway:
-    """The refusal of a merged entity, with the one that stands for it."""
+    """The fault for a merged entity, with the entity it ended up in."""
     return EntityMergedAway(entity_id, await successor(tx, caller, entity_id))
 
 
 async def successor(tx: Connection, caller: Caller, entity_id: UUID) -> str:
-    """The id of the entity that stands for a merged one."""
+    """The id of the entity that a merged one ended up in."""
     return str(await _sql.successor(tx, tenant_id=caller.tenant, id=entity_id))
 
 
 async def insert(tx: Connection, caller: Caller, entity: NewEntity) -> UUID:
-    """A new entity's id; refused where its name is taken."""
-    kind = entity.entity_type.value
+    """Store an entity; returns its id. Raises `EntityNameTaken`."""
+    entity_type = entity.entity_type.value
 
     async def write() -> UUID:
-        made: UUID = await _sql.insert(
+        entity_id: UUID = await _sql.insert(
             tx,
             tenant_id=caller.tenant,
             canonical_name=entity.canonical_name,
-            entity_type=kind,
+            entity_type=entity_type,
             aliases=list(entity.aliases),
             metadata=entity.metadata,
         )
-        return made
+        return entity_id
 
-    return await _guard_name(tx, caller, entity.canonical_name, kind, write)
+    return await _guard_name(tx, caller, entity.canonical_name, entity_type, write)
 
 
-async def update(tx: Connection, caller: Caller, entity_id: UUID, entity_type: str, changed: EntityChange) -> Record:
-    """An entity as it is after the change; refused where its new name is taken."""
+async def update(tx: Connection, caller: Caller, entity_id: UUID, entity_type: str, change: EntityChange) -> Record:
+    """Change an entity; returns it as it is afterwards. Raises `EntityNameTaken`."""
 
     async def write() -> Record:
-        row = await _sql.change(
+        row = await _sql.update(
             tx,
             tenant_id=caller.tenant,
             id=entity_id,
-            canonical_name=changed.canonical_name,
-            aliases=None if changed.aliases is None else list(changed.aliases),
-            metadata=changed.metadata,
+            canonical_name=change.canonical_name,
+            aliases=None if change.aliases is None else list(change.aliases),
+            metadata=change.metadata,
         )
         return dict(row)
 
-    return await _guard_name(tx, caller, changed.canonical_name or "", entity_type, write)
+    return await _guard_name(tx, caller, change.canonical_name or "", entity_type, write)
 
 
 async def _guard_name(
     tx: Connection, caller: Caller, name: str, entity_type: str, write: Callable[[], Awaitable[T]]
 ) -> T:
-    """Write under a name that the database guards, or say who has it."""
+    """Run a write that the unique index on names may refuse; raises `EntityNameTaken` with the holder's id."""
     try:
-        # A savepoint: after a refusal there is one more question.
+        # A savepoint, so that the holder can be looked up after a refusal.
         async with tx.transaction():
             return await write()
     except asyncpg.UniqueViolationError:
@@ -108,32 +108,32 @@ async def get(tx: Connection, caller: Caller, entity_id: UUID) -> Record:
 
 
 async def list_by_name(
-    tx: Connection, caller: Caller, entity_type: str | None, *, merged: bool, most: int
+    tx: Connection, caller: Caller, entity_type: str | None, *, merged: bool, limit: int
 ) -> Sequence[Record]:
-    """Entities in the order of their names: the live ones, or those that were merged away."""
-    rows = _sql.list_by_name(tx, tenant_id=caller.tenant, entity_type=entity_type, merged=merged, most=most)
+    """Entities by name: the live ones, or those that were merged away."""
+    rows = _sql.list_by_name(tx, tenant_id=caller.tenant, entity_type=entity_type, merged=merged, max_rows=limit)
     return [dict(row) async for row in rows]
 
 
 async def lock(tx: Connection, caller: Caller, *entity_ids: UUID) -> dict[UUID, tuple[MergeSide, str]]:
-    """These live entities and their types, until the transaction ends; two that lock the same wait in line."""
-    found = {}
+    """Lock live entities; returns each with its type. Raises `EntityNotFound` or `EntityMergedAway`."""
+    locked = {}
     async for row in _sql.lock(tx, tenant_id=caller.tenant, ids=list(entity_ids)):
-        party = MergeSide(row["id"], row["canonical_name"], tuple(row["aliases"]), row["metadata"])
-        found[party.id] = (party, row["entity_type"])
+        side = MergeSide(row["id"], row["canonical_name"], tuple(row["aliases"]), row["metadata"])
+        locked[side.id] = (side, row["entity_type"])
     for entity_id in entity_ids:
-        if entity_id not in found:
+        if entity_id not in locked:
             raise EntityNotFound(entity_id)
-        if found[entity_id][0].merged_away:
+        if locked[entity_id][0].merged_away:
             raise await merged_away_fault(tx, caller, entity_id)
-    return found
+    return locked
 
 
 async def find_candidates(
-    tx: Connection, name: str, entity_type: str | None, *, fuzzy: bool, most: int = MOST_CANDIDATES
+    tx: Connection, name: str, entity_type: str | None, *, fuzzy: bool, limit: int = MOST_CANDIDATES
 ) -> list[EntityCandidate]:
-    """Live entities of the transaction's tenant that a name may mean; one that matches twice is there twice."""
-    rows = _sql.candidates(tx, name=name, entity_type=entity_type, fuzzy=fuzzy, most=most)
+    """Live entities that a name may mean, once for each way they match."""
+    rows = _sql.find_candidates(tx, name=name, entity_type=entity_type, fuzzy=fuzzy, max_rows=limit)
     return [
         EntityCandidate(
             row["id"],
@@ -150,14 +150,16 @@ async def find_candidates(
 async def keyword_overlaps(
     tx: Connection, caller: Caller, entity_ids: Sequence[UUID], hints: str, name: str
 ) -> dict[UUID, KeywordOverlap]:
-    """What the hints have in common with the facts of each of these entities."""
-    rows = _sql.overlaps(tx, tenant_id=caller.tenant, ids=list(entity_ids), hints=hints, name=name, most=MOST_FACTS)
+    """The keywords that the hints share with the facts of each entity, by entity id."""
+    rows = _sql.keyword_overlaps(
+        tx, tenant_id=caller.tenant, ids=list(entity_ids), hints=hints, name=name, max_rows=MOST_FACTS
+    )
     return {row["id"]: KeywordOverlap(row["shared"], row["total"]) async for row in rows}
 
 
-async def live_facts(tx: Connection, caller: Caller, *entity_ids: UUID, held: bool) -> list[ConflictingFact]:
-    """The live facts of these entities; held, nobody changes any fact of theirs until the transaction ends."""
-    statement = _sql.lock_facts if held else _sql.live_facts
+async def live_facts(tx: Connection, caller: Caller, *entity_ids: UUID, lock: bool) -> list[ConflictingFact]:
+    """The live facts of these entities; with `lock`, all their facts are locked."""
+    statement = _sql.lock_facts if lock else _sql.live_facts
     rows = statement(tx, tenant_id=caller.tenant, ids=list(entity_ids))
     return [
         ConflictingFact(
@@ -169,21 +171,22 @@ async def live_facts(tx: Connection, caller: Caller, *entity_ids: UUID, held: bo
 
 
 async def supersede_facts(tx: Connection, caller: Caller, conflicts: Sequence[ConflictResolution]) -> None:
-    """Take the losers of these conflicts out of every search, and name them in the facts that stay."""
-    kept, gone = [each.kept.id for each in conflicts], [each.superseded.id for each in conflicts]
-    await _sql.supersede_facts(tx, tenant_id=caller.tenant, superseded=gone)
-    await _sql.chain_facts(tx, tenant_id=caller.tenant, kept=kept, superseded=gone)
+    """Supersede the losing facts of conflicts, and name them in the facts that stay."""
+    kept = [conflict.kept.id for conflict in conflicts]
+    superseded = [conflict.superseded.id for conflict in conflicts]
+    await _sql.supersede_facts(tx, tenant_id=caller.tenant, superseded=superseded)
+    await _sql.write_supersedes(tx, tenant_id=caller.tenant, kept=kept, superseded=superseded)
 
 
-# Every column that refers to an entity, and the statement that moves it when two entities become one. A table that
-# is new and refers to entities belongs here, and a test that asks the database for them fails until it is.
-ENTITY_REFERENCES: Mapping[tuple[str, str], Any] = {("facts", "entity_id"): _sql.move_facts}
+# Every column that refers to an entity, and the statement that a merge moves it with. A test compares this with the
+# foreign keys of the database.
+ENTITY_REFERENCES: Mapping[tuple[str, str], Any] = {("facts", "entity_id"): _sql.repoint_facts}
 
 
 async def repoint_references(
     tx: Connection, caller: Caller, source_id: UUID, target_id: UUID
 ) -> dict[tuple[str, str], int]:
-    """Let whatever refers to one entity refer to another; how much there was, by table and column."""
+    """Move every reference from one entity to another; returns the number of rows by table and column."""
     return {
         column: len(
             [row async for row in statement(tx, tenant_id=caller.tenant, source_id=source_id, target_id=target_id)]
@@ -195,10 +198,10 @@ async def repoint_references(
 async def write_merge_target(
     tx: Connection, caller: Caller, entity_id: UUID, aliases: Sequence[str], metadata: Mapping[str, Any]
 ) -> None:
-    """Give an entity what another brought into it."""
-    await _sql.grow(tx, tenant_id=caller.tenant, id=entity_id, aliases=list(aliases), metadata=metadata)
+    """Write the aliases and metadata of an entity after a merge."""
+    await _sql.write_merge_target(tx, tenant_id=caller.tenant, id=entity_id, aliases=list(aliases), metadata=metadata)
 
 
 async def write_merge_source(tx: Connection, caller: Caller, entity_id: UUID, metadata: Mapping[str, Any]) -> None:
-    """Make an entity one that was merged away."""
-    await _sql.bury(tx, tenant_id=caller.tenant, id=entity_id, metadata=metadata)
+    """Mark an entity as merged away."""
+    await _sql.write_merge_source(tx, tenant_id=caller.tenant, id=entity_id, metadata=metadata)

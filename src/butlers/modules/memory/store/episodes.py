@@ -1,4 +1,4 @@
-"""What happened."""
+"""Queries on the episodes table."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ _sql = statements("episodes")
 async def insert(
     tx: Connection, caller: Caller, episode: NewEpisode, embedded: EmbeddedText, *, ttl_days: int
 ) -> tuple[UUID, datetime]:
-    """A new episode's id and the moment it expires."""
+    """Store an episode; returns its id and when it expires."""
     row = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
@@ -35,16 +35,6 @@ async def insert(
     return row["id"], row["expires_at"]
 
 
-async def recent(tx: Connection, caller: Caller, butler: str, most: int) -> Sequence[Mapping[str, Any]]:
+async def recent(tx: Connection, caller: Caller, butler: str, limit: int) -> Sequence[Mapping[str, Any]]:
     """The latest live episodes of a butler, newest first."""
-    return [dict(row) async for row in _sql.recent(tx, tenant_id=caller.tenant, butler=butler, most=most)]
-
-
-async def forget(tx: Connection, caller: Caller, episode_id: UUID) -> bool:
-    """End an episode now; False when it has ended already."""
-    return await _sql.forget(tx, tenant_id=caller.tenant, id=episode_id) is not None
-
-
-async def restore(tx: Connection, caller: Caller, episode_id: UUID) -> bool:
-    """Give a forgotten episode its time back; False when it was not forgotten."""
-    return await _sql.restore(tx, tenant_id=caller.tenant, id=episode_id) is not None
+    return [dict(row) async for row in _sql.recent(tx, tenant_id=caller.tenant, butler=butler, max_rows=limit)]

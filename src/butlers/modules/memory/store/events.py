@@ -1,4 +1,4 @@
-"""The audit trail: what changed, who changed it, never what it said."""
+"""Queries on the memory_events table, the audit trail; events hold no content."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _sql = statements("events")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change of one memory or entity."""
+    """A change of one memory or entity."""
 
     event_type: str
     entity_type: str
@@ -23,14 +23,14 @@ class Event:
 
 
 def caller_payload(caller: Caller) -> dict[str, Any]:
-    """What every event says of who made it: through which butler, and from which other tenant."""
+    """The butler, session and, for an elevated call, the home tenant of a caller; part of every event."""
     known = {"butler": caller.butler, "elevated_from": caller.home_tenant, "session_id": caller.session_id}
     return {name: value for name, value in known.items() if value is not None}
 
 
 async def append(tx: Connection, caller: Caller, *events: Event) -> None:
-    """Write the events of a change, in its transaction; a call from another tenant says so."""
-    by = caller_payload(caller)
+    """Append the events of a change, in its transaction."""
+    origin = caller_payload(caller)
     await _sql.append(
         tx,
         tenant_id=caller.tenant,
@@ -39,13 +39,13 @@ async def append(tx: Connection, caller: Caller, *events: Event) -> None:
         entity_ids=[event.entity_id for event in events],
         actor=caller.actor,
         request_id=caller.request_id,
-        payloads=[{**by, **event.payload} for event in events],
+        payloads=[{**origin, **event.payload} for event in events],
     )
 
 
 async def of_memory(
-    tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, most: int
+    tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, limit: int
 ) -> Sequence[Mapping[str, Any]]:
-    """What happened to one memory, oldest first."""
-    rows = _sql.of_memory(tx, tenant_id=caller.tenant, entity_type=memory_type, entity_id=memory_id, most=most)
+    """The events of one memory, oldest first."""
+    rows = _sql.of_memory(tx, tenant_id=caller.tenant, entity_type=memory_type, entity_id=memory_id, max_rows=limit)
     return [dict(row) async for row in rows]

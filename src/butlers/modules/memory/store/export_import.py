@@ -1,4 +1,4 @@
-"""Everything a tenant has, out of the tables and back into them."""
+"""Queries that export and import every record of a tenant."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ _sql = statements("export_import")
 
 BATCH = 500
 _FETCH_SECONDS = 600.0
-"""The first batch waits for everything to be put in order."""
+"""The first batch waits for the whole sort."""
 
 
 class RecordKind(StrEnum):
-    """What a tenant has, each kind after those it names."""
+    """The kinds of records, each after those it refers to."""
 
     EMBEDDING_VERSION = "embedding_version"
     ENTITY = "entity"
@@ -40,7 +40,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ExportRow:
-    """A record with its vector, if that was asked for; the first of all is the counts of each kind."""
+    """A record, with its vector where vectors are exported; the first row holds the counts of each kind."""
 
     kind: str
     record: Record
@@ -49,7 +49,7 @@ class ExportRow:
 
 @dataclass(frozen=True, slots=True)
 class SearchableText:
-    """What makes a memory findable."""
+    """The searchable text of a memory and its vector."""
 
     id: UUID
     text: str
@@ -57,42 +57,42 @@ class SearchableText:
 
 
 async def stream_records(tx: Connection, caller: Caller, *, vectors: bool) -> AsyncIterator[list[ExportRow]]:
-    """All that the tenant has, a batch at a time, as it was at one moment."""
-    async with _sql.everything_cursor(tx, tenant_id=caller.tenant, vectors=vectors) as unopened:
-        cursor = await unopened
+    """Every record of the tenant in one snapshot, a batch at a time."""
+    async with _sql.stream_records_cursor(tx, tenant_id=caller.tenant, vectors=vectors) as opening:
+        cursor = await opening
         while rows := await cursor.fetch(BATCH, timeout=_FETCH_SECONDS):
             yield [ExportRow(row["kind"], row["record"], row["embedding"]) for row in rows]
 
 
 async def disable_idle_timeout(tx: Connection) -> None:
-    """Let this transaction be idle for as long as it takes."""
-    await _sql.be_patient(tx)
+    """Let this transaction be idle without a limit."""
+    await _sql.disable_idle_timeout(tx)
 
 
 async def try_lock_import(tx: Connection, caller: Caller) -> bool:
-    """Keep other imports away from the tenant; False when one is under way."""
-    return bool(await _sql.alone(tx, tenant_id=caller.tenant))
+    """Lock the tenant against other imports; False while one runs."""
+    return bool(await _sql.try_lock_import(tx, tenant_id=caller.tenant))
 
 
 async def has_records(tx: Connection, caller: Caller) -> bool:
-    """Whether the tenant has anything."""
-    return bool(await _sql.occupied(tx, tenant_id=caller.tenant))
+    """Whether the tenant has any record."""
+    return bool(await _sql.has_records(tx, tenant_id=caller.tenant))
 
 
 async def find_key_conflict(tx: Connection, caller: Caller, facts: Sequence[Record]) -> tuple[UUID, UUID] | None:
-    """One of these live facts, and the other live fact that holds its key already."""
-    row = await _sql.rivals(tx, tenant_id=caller.tenant, records=facts)
-    return (row["id"], row["held_by"]) if row else None
+    """One of these live facts, and the other live fact that has its key."""
+    row = await _sql.find_key_conflict(tx, tenant_id=caller.tenant, records=facts)
+    return (row["id"], row["holder_id"]) if row else None
 
 
 async def find_merged_entity(tx: Connection, caller: Caller, facts: Sequence[Record]) -> tuple[UUID, UUID] | None:
-    """One of these live facts that is new, and its entity, which was merged away."""
-    row = await _sql.buried(tx, tenant_id=caller.tenant, records=facts)
+    """One of these facts that is new and live, and its entity that was merged away."""
+    row = await _sql.find_merged_entity(tx, tenant_id=caller.tenant, records=facts)
     return (row["id"], row["entity_id"]) if row else None
 
 
 async def insert(tx: Connection, caller: Caller, kind: RecordKind, records: Sequence[Record]) -> list[UUID]:
-    """The ids of those that were not there yet; for links, of what they lead from."""
+    """Insert records; returns the ids of those that were not there yet (for links: of their sources)."""
     statement = {
         RecordKind.EMBEDDING_VERSION: _sql.insert_embedding_versions,
         RecordKind.ENTITY: _sql.insert_entities,
@@ -108,10 +108,10 @@ async def insert_memories(
     caller: Caller,
     kind: RecordKind,
     records: Sequence[Record],
-    made: Sequence[SearchableText],
+    searchables: Sequence[SearchableText],
     version_id: UUID,
 ) -> list[UUID]:
-    """The ids of those that were not there yet."""
+    """Insert memories; returns the ids of those that were not there yet."""
     statement = {
         RecordKind.EPISODE: _sql.insert_episodes,
         RecordKind.FACT: _sql.insert_facts,
@@ -121,15 +121,17 @@ async def insert_memories(
         tx,
         tenant_id=caller.tenant,
         records=records,
-        ids=[each.id for each in made],
-        searchables=[each.text for each in made],
-        # A list of lists would be one array of two dimensions.
-        embeddings=[Vector(each.vector) for each in made],
+        ids=[each.id for each in searchables],
+        searchables=[each.text for each in searchables],
+        # asyncpg would read a list of lists as an array of two dimensions.
+        embeddings=[Vector(each.vector) for each in searchables],
         version=version_id,
     )
     return [row["id"] async for row in rows]
 
 
 async def write_supersedes(tx: Connection, caller: Caller, superseded: Mapping[UUID, UUID]) -> None:
-    """Name what these facts superseded, once it is there."""
-    await _sql.tie(tx, tenant_id=caller.tenant, ids=list(superseded), superseded=list(superseded.values()))
+    """Write which facts these facts superseded."""
+    await _sql.write_supersedes(
+        tx, tenant_id=caller.tenant, ids=list(superseded), superseded=list(superseded.values())
+    )

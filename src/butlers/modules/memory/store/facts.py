@@ -1,4 +1,4 @@
-"""What is known."""
+"""Queries on the facts table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _sql = statements("facts")
 
 @dataclass(frozen=True, slots=True)
 class LiveFact:
-    """The fact that holds a key now."""
+    """The live fact with a key."""
 
     id: UUID
     content: str
@@ -26,8 +26,8 @@ class LiveFact:
     importance: float
     tags: tuple[str, ...]
 
-    def says(self, fact: NewFact) -> bool:
-        """Whether storing that fact would change nothing but the day it was checked."""
+    def equals(self, fact: NewFact) -> bool:
+        """Whether storing that fact would only confirm this one."""
         return (self.content, self.permanence, self.importance, self.tags) == (
             fact.content,
             fact.permanence,
@@ -37,8 +37,8 @@ class LiveFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmation:
-    """When a belief was renewed, and how strong it is."""
+class ConfirmationResult:
+    """The confidence of a confirmed memory, and when it was confirmed."""
 
     confidence: float
     last_confirmed_at: datetime
@@ -46,7 +46,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class UpdateTarget:
-    """A live fact that is to say something else."""
+    """A live fact whose content is to be updated."""
 
     id: UUID
     scope: str
@@ -64,13 +64,13 @@ async def lock_key(tx: Connection, caller: Caller, key: str) -> None:
 
 
 async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None:
-    """Wait until no other writer has any of these keys; in one order for all, so that no two wait in a circle."""
+    """Wait until no other writer has any of these keys; locks in one order for all writers, so none deadlock."""
     await _sql.lock_keys(tx, tenant_id=caller.tenant, keys=sorted(set(keys)))
 
 
 async def lock_keys_of_facts(tx: Connection, caller: Caller, fact_ids: Sequence[UUID]) -> None:
-    """The same for the keys of these facts: whoever writes them comes before or after, never between."""
-    rows = _sql.keys_of(tx, tenant_id=caller.tenant, ids=list(fact_ids))
+    """Lock the keys of these facts."""
+    rows = _sql.keys_of_facts(tx, tenant_id=caller.tenant, ids=list(fact_ids))
     keys = [fact_key(row["scope"], row["subject"], row["predicate"], row["entity_id"]) async for row in rows]
     await lock_keys(tx, caller, keys)
 
@@ -78,8 +78,8 @@ async def lock_keys_of_facts(tx: Connection, caller: Caller, fact_ids: Sequence[
 async def update_targets(
     tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]
 ) -> dict[UUID, UpdateTarget]:
-    """Those of these facts that are live and in scope."""
-    rows = _sql.targets(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
+    """The facts among these ids that are live and in scope, by id."""
+    rows = _sql.update_targets(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
     return {
         row["id"]: UpdateTarget(
             row["id"],
@@ -96,8 +96,8 @@ async def update_targets(
 
 
 async def find_same_content(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str]) -> UUID | None:
-    """A live fact in scope that says this already, however important it is held."""
-    found: UUID | None = await _sql.saying(
+    """The id of a live fact in scope with the same subject, predicate and content."""
+    fact_id: UUID | None = await _sql.find_same_content(
         tx,
         tenant_id=caller.tenant,
         scopes=list(scopes),
@@ -105,15 +105,15 @@ async def find_same_content(tx: Connection, caller: Caller, fact: NewFact, scope
         predicate=fact.predicate,
         content=fact.content,
     )
-    return found
+    return fact_id
 
 
 async def was_retracted_since(
     tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str], since: datetime
 ) -> bool:
-    """Whether somebody wanted forgotten, since then, that this is so."""
+    """Whether a caller retracted a fact with the same content since then."""
     return bool(
-        await _sql.is_unwanted(
+        await _sql.was_retracted_since(
             tx,
             tenant_id=caller.tenant,
             scopes=list(scopes),
@@ -126,13 +126,13 @@ async def was_retracted_since(
 
 
 async def lock_live_by_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:
-    """The live fact with the same key."""
+    """Lock and return the live fact with the same key."""
     if fact.entity_id is not None:
-        row = await _sql.live_by_entity(
+        row = await _sql.lock_live_by_entity(
             tx, tenant_id=caller.tenant, scope=fact.scope, entity_id=fact.entity_id, predicate=fact.predicate
         )
     else:
-        row = await _sql.live_by_subject(
+        row = await _sql.lock_live_by_subject(
             tx, tenant_id=caller.tenant, scope=fact.scope, subject=fact.subject, predicate=fact.predicate
         )
     if row is None:
@@ -141,7 +141,7 @@ async def lock_live_by_key(tx: Connection, caller: Caller, fact: NewFact) -> Liv
 
 
 async def supersede(tx: Connection, caller: Caller, fact_id: UUID) -> None:
-    """Take a live fact out of every search."""
+    """Supersede a live fact: no search finds it any more."""
     await _sql.supersede(tx, tenant_id=caller.tenant, id=fact_id)
 
 
@@ -156,7 +156,7 @@ async def insert(
     source_episode_id: UUID | None = None,
     confidence: float = FACT_CONFIDENCE,
 ) -> UUID:
-    """A new live fact's id."""
+    """Store a live fact; returns its id."""
     fact_id: UUID = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
@@ -181,27 +181,23 @@ async def insert(
     return fact_id
 
 
-async def confirm(tx: Connection, caller: Caller, fact_id: UUID, *, supported: bool = True) -> Confirmation | None:
-    """Start the decay of a live fact anew; None if it is not live. Supported, a distilled one is wholly believed."""
-    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=fact_id, supported=supported, whole=FACT_CONFIDENCE)
-    return Confirmation(row["confidence"], row["last_confirmed_at"]) if row else None
+async def confirm(
+    tx: Connection, caller: Caller, fact_id: UUID, *, supported: bool = True
+) -> ConfirmationResult | None:
+    """Restart the decay of a live fact; None where it is not live.
 
-
-async def forget(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
-    """Retract a live fact; False when it is not live."""
-    return await _sql.forget(tx, tenant_id=caller.tenant, id=fact_id) is not None
-
-
-async def restore(tx: Connection, caller: Caller, fact_id: UUID) -> bool:
-    """Bring back a fact that was retracted or let go; False when it is neither."""
-    await lock_keys_of_facts(tx, caller, [fact_id])
-    return await _sql.restore(tx, tenant_id=caller.tenant, id=fact_id) is not None
+    Supported, a distilled fact gets the confidence of a stored one.
+    """
+    row = await _sql.confirm(
+        tx, tenant_id=caller.tenant, id=fact_id, is_supported=supported, full_confidence=FACT_CONFIDENCE
+    )
+    return ConfirmationResult(row["confidence"], row["last_confirmed_at"]) if row else None
 
 
 async def supersession_chain(
-    tx: Connection, caller: Caller, fact_id: UUID, most: int
+    tx: Connection, caller: Caller, fact_id: UUID, limit: int
 ) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-    """What a fact superseded, latest first, and what superseded it, earliest first."""
-    before = _sql.superseded_chain(tx, tenant_id=caller.tenant, id=fact_id, most=most)
-    after = _sql.superseding_chain(tx, tenant_id=caller.tenant, id=fact_id, most=most)
+    """The facts that a fact superseded, latest first, and those that superseded it, earliest first."""
+    before = _sql.superseded_chain(tx, tenant_id=caller.tenant, id=fact_id, max_rows=limit)
+    after = _sql.superseding_chain(tx, tenant_id=caller.tenant, id=fact_id, max_rows=limit)
     return [dict(row) async for row in before], [dict(row) async for row in after]

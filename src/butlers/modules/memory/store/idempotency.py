@@ -1,4 +1,4 @@
-"""Requests that may be sent twice and are carried out once."""
+"""Queries on the idempotency_keys table."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ _sql = statements("idempotency_keys")
 
 
 async def claim_key(tx: Connection, caller: Caller, key: str, tool: str, arguments_hash: bytes) -> Any | None:
-    """What the first call with this key answered; None when this is the first."""
-    claimed = await _sql.claim(tx, tenant_id=caller.tenant, key=key, tool=tool, arguments_hash=arguments_hash)
+    """Claim a key; returns the answer of the first call with it, or None where this is the first."""
+    claimed = await _sql.claim_key(tx, tenant_id=caller.tenant, key=key, tool=tool, arguments_hash=arguments_hash)
     if claimed is not None:
         return None
     return await stored_answer(tx, caller, key, tool, arguments_hash)
 
 
 async def stored_answer(tx: Connection, caller: Caller, key: str, tool: str, arguments_hash: bytes) -> Any | None:
-    """What a call with this key answered; None when there was none."""
-    first = await _sql.answer_of(tx, tenant_id=caller.tenant, key=key)
+    """The answer of the call with this key, or None; raises `IdempotencyKeyReused` for other arguments."""
+    first = await _sql.stored_answer(tx, tenant_id=caller.tenant, key=key)
     if first is None:
         return None
     if first["tool"] != tool or first["arguments_hash"] != arguments_hash:
@@ -29,5 +29,5 @@ async def stored_answer(tx: Connection, caller: Caller, key: str, tool: str, arg
 
 
 async def store_answer(tx: Connection, caller: Caller, key: str, answer: Any) -> None:
-    """Keep the answer for whoever sends the request again."""
-    await _sql.keep_answer(tx, tenant_id=caller.tenant, key=key, answer=answer)
+    """Store the answer for when the request is sent again."""
+    await _sql.store_answer(tx, tenant_id=caller.tenant, key=key, answer=answer)

@@ -1,4 +1,4 @@
-"""Edges between memories: where a memory came from and what it replaced."""
+"""Queries on the memory_links table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _sql = statements("links")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A directed edge."""
+    """A directed link between two memories."""
 
     source_type: MemoryType
     source_id: UUID
@@ -25,8 +25,8 @@ class Link:
 
 
 async def create_link(tx: Connection, caller: Caller, link: Link) -> None:
-    """Make an edge; one that is there already stays as it is."""
-    await _sql.insert(
+    """Create a link; an existing one stays as it is."""
+    await _sql.create_link(
         tx,
         tenant_id=caller.tenant,
         source_type=link.source_type.value,
@@ -38,8 +38,8 @@ async def create_link(tx: Connection, caller: Caller, link: Link) -> None:
 
 
 async def create_links(tx: Connection, caller: Caller, links: Sequence[Link]) -> None:
-    """Make several edges at once."""
-    await _sql.insert_all(
+    """Create several links."""
+    await _sql.create_links(
         tx,
         tenant_id=caller.tenant,
         source_types=[link.source_type.value for link in links],
@@ -53,7 +53,7 @@ async def create_links(tx: Connection, caller: Caller, links: Sequence[Link]) ->
 async def is_independent(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, episode_ids: Sequence[UUID]
 ) -> bool:
-    """Whether one of these episodes is neither one the memory came from, nor of the same session as one of those."""
+    """Whether one of these episodes is neither a source of the memory nor of the same session as one."""
     return bool(
         await _sql.is_independent(
             tx,
@@ -68,7 +68,7 @@ async def is_independent(
 async def of_memory(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, outgoing: bool, incoming: bool
 ) -> Sequence[Mapping[str, Any]]:
-    """The edges of one memory, in the directions asked for."""
+    """The links of one memory in the given directions."""
     rows = _sql.of_memory(
         tx,
         tenant_id=caller.tenant,

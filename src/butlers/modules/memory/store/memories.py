@@ -1,4 +1,4 @@
-"""Memories of any kind, by id."""
+"""Queries on memories of any type, by id."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +7,7 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.store import facts
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("memories")
@@ -17,24 +18,18 @@ Record = Mapping[str, Any]
 async def mark_referenced(
     tx: Connection, caller: Caller, *, facts: Sequence[UUID], rules: Sequence[UUID]
 ) -> dict[UUID, Record]:
-    """Note that these were referenced, and give them."""
-    # In id order: two recalls of the same memories must not wait for each other in a circle.
-    rows = _sql.touch(tx, tenant_id=caller.tenant, fact_ids=sorted(facts), rule_ids=sorted(rules))
+    """Count a reference to these facts and rules and return them by id."""
+    rows = _sql.mark_referenced(tx, tenant_id=caller.tenant, fact_ids=list(facts), rule_ids=list(rules))
     return {row["id"]: dict(row) async for row in rows}
 
 
-async def fetch_many(
-    tx: Connection, caller: Caller, *, facts: Sequence[UUID], rules: Sequence[UUID], episodes: Sequence[UUID]
-) -> dict[UUID, Record]:
-    """Give these, as a list shows them."""
-    rows = _sql.show(
-        tx, tenant_id=caller.tenant, fact_ids=list(facts), rule_ids=list(rules), episode_ids=list(episodes)
-    )
-    return {row["id"]: dict(row) async for row in rows}
+async def fetch_many(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> dict[UUID, Record]:
+    """These memories by id, as a list shows them."""
+    return {row["id"]: dict(row) async for row in _sql.fetch_many(tx, tenant_id=caller.tenant, ids=list(ids))}
 
 
 async def get(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Record | None:
-    """A whole memory, noted as referenced."""
+    """A whole memory in any state; counts a reference."""
     statement = {
         MemoryType.FACT: _sql.get_fact,
         MemoryType.RULE: _sql.get_rule,
@@ -45,11 +40,22 @@ async def get(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id
 
 
 async def lifecycle_state(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> str | None:
-    """Where a memory stands in its life; None when there is none."""
-    statement = {
-        MemoryType.FACT: _sql.state_of_fact,
-        MemoryType.RULE: _sql.state_of_rule,
-        MemoryType.EPISODE: _sql.state_of_episode,
-    }[memory_type]
-    found: str | None = await statement(tx, tenant_id=caller.tenant, id=memory_id)
-    return found
+    """active, superseded, expired, retracted or forgotten; None where there is no such memory."""
+    state: str | None = await _sql.lifecycle_state(
+        tx, tenant_id=caller.tenant, memory_type=memory_type.value, id=memory_id
+    )
+    return state
+
+
+async def forget(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> list[UUID]:
+    """Take these memories out of every search; returns the ids of those that were live."""
+    rows = _sql.forget(tx, tenant_id=caller.tenant, memory_type=memory_type.value, ids=list(ids))
+    return [row["id"] async for row in rows]
+
+
+async def restore(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> bool:
+    """Make a forgotten memory live again; False where it is not forgotten. A fact's key is locked first."""
+    if memory_type is MemoryType.FACT:
+        await facts.lock_keys_of_facts(tx, caller, [memory_id])
+    restored = await _sql.restore(tx, tenant_id=caller.tenant, memory_type=memory_type.value, id=memory_id)
+    return restored is not None

@@ -1,6 +1,6 @@
-"""Memories whose vectors another version made, and their new ones."""
+"""Queries on memories without a vector of the embedding version in use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -13,21 +13,11 @@ from butlers.modules.memory.domain.model import MemoryType, fact_text
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("reembedding")
-_STALE: Mapping[MemoryType, Any] = {
-    MemoryType.FACT: _sql.stale_facts,
-    MemoryType.RULE: _sql.stale_rules,
-    MemoryType.EPISODE: _sql.stale_episodes,
-}
-_RENEW: Mapping[MemoryType, Any] = {
-    MemoryType.FACT: _sql.renew_facts,
-    MemoryType.RULE: _sql.renew_rules,
-    MemoryType.EPISODE: _sql.renew_episodes,
-}
 
 
 @dataclass(frozen=True, slots=True)
 class StaleMemory:
-    """A memory to be embedded anew: what it says, and the text its vector is made of."""
+    """A memory to embed again: its content, and the text its vector is made of."""
 
     id: UUID
     content: str
@@ -35,27 +25,29 @@ class StaleMemory:
 
 
 async def has_stale(tx: Connection, caller: Caller, version: UUID) -> bool:
-    """Whether the tenant has a memory that this version did not embed."""
-    return bool(await _sql.is_stale(tx, tenant_id=caller.tenant, version=version))
+    """Whether the tenant has a memory without a vector of this version."""
+    return bool(await _sql.has_stale(tx, tenant_id=caller.tenant, version=version))
 
 
 async def count_stale(tx: Connection, caller: Caller, version: UUID) -> int:
-    """How many memories this version did not embed."""
-    counted: int = await _sql.count_stale(tx, tenant_id=caller.tenant, version=version)
-    return counted
+    """The number of memories without a vector of this version."""
+    count: int = await _sql.count_stale(tx, tenant_id=caller.tenant, version=version)
+    return count
 
 
 async def fetch_stale(
-    tx: Connection, caller: Caller, kind: MemoryType, version: UUID, after: UUID, most: int
+    tx: Connection, caller: Caller, memory_type: MemoryType, version: UUID, after: UUID, limit: int
 ) -> list[StaleMemory]:
-    """The next memories of that kind behind an id that this version did not embed."""
-    rows = _STALE[kind](tx, tenant_id=caller.tenant, version=version, after=after, most=most)
-    return [StaleMemory(row["id"], row["content"], _searchable(kind, row)) async for row in rows]
+    """The next memories of a type after an id without a vector of this version."""
+    rows = _sql.fetch_stale(
+        tx, tenant_id=caller.tenant, memory_type=memory_type.value, version=version, after=after, max_rows=limit
+    )
+    return [StaleMemory(row["id"], row["content"], _searchable(memory_type, row)) async for row in rows]
 
 
-def _searchable(kind: MemoryType, row: Any) -> str:
-    """The same text as when it was written."""
-    if kind is MemoryType.FACT:
+def _searchable(memory_type: MemoryType, row: Any) -> str:
+    """The text that was embedded when the memory was stored."""
+    if memory_type is MemoryType.FACT:
         return fact_text(row["subject"], row["predicate"], row["content"])
     return str(row["content"])
 
@@ -63,19 +55,20 @@ def _searchable(kind: MemoryType, row: Any) -> str:
 async def write_embeddings(
     tx: Connection,
     caller: Caller,
-    kind: MemoryType,
+    memory_type: MemoryType,
     version: UUID,
     memories: Sequence[StaleMemory],
     vectors: Sequence[Sequence[float]],
 ) -> int:
-    """Give memories their new vectors; how many were still the same."""
-    rows = _RENEW[kind](
+    """Write new vectors; returns the number of memories whose content had not changed meanwhile."""
+    count: int = await _sql.write_embeddings(
         tx,
         tenant_id=caller.tenant,
+        memory_type=memory_type.value,
         version=version,
         ids=[memory.id for memory in memories],
         contents=[memory.content for memory in memories],
-        # A list of lists would be taken for an array of two dimensions.
+        # asyncpg would read a list of lists as an array of two dimensions.
         vectors=[Vector(list(vector)) for vector in vectors],
     )
-    return len([row async for row in rows])
+    return count

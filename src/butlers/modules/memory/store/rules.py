@@ -1,4 +1,4 @@
-"""What works."""
+"""Queries on the rules and rule_applications tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from butlers.modules.memory.domain.maturity import TrackRecord
 from butlers.modules.memory.domain.model import RULE_CONFIDENCE, Maturity, NewRule, Permanence
 from butlers.modules.memory.domain.text import truncate_for_index
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
-from butlers.modules.memory.store.facts import Confirmation
+from butlers.modules.memory.store.facts import ConfirmationResult
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("rules")
@@ -28,7 +28,7 @@ async def insert(
     source_episode_id: UUID | None = None,
     confidence: float = RULE_CONFIDENCE,
 ) -> UUID:
-    """A new candidate's id."""
+    """Store a candidate rule; returns its id."""
     rule_id: UUID = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
@@ -50,7 +50,7 @@ async def insert(
 
 @dataclass(frozen=True, slots=True)
 class RuleWording:
-    """What a live rule says, and what it said before it became a warning."""
+    """The content of a rule, and the original content of an anti-pattern."""
 
     id: UUID
     content: str
@@ -59,36 +59,36 @@ class RuleWording:
 
 
 async def nearest(
-    tx: Connection, caller: Caller, embedded: EmbeddedText, scopes: Sequence[str], most: int
+    tx: Connection, caller: Caller, embedded: EmbeddedText, scopes: Sequence[str], limit: int
 ) -> list[RuleWording]:
-    """The live rules in scope that are nearest to a vector."""
+    """The live rules in scope nearest to a vector."""
     rows = _sql.nearest(
         tx,
         tenant_id=caller.tenant,
         version=embedded.version_id,
         embedding=embedded.vector,
         scopes=list(scopes),
-        most=most,
+        max_rows=limit,
     )
     return [RuleWording(row["id"], row["content"], awaits_inversion=row["awaits_inversion"]) async for row in rows]
 
 
 async def anti_patterns(tx: Connection, caller: Caller, scopes: Sequence[str]) -> list[RuleWording]:
-    """The warnings in scope, with what they said before they did harm."""
-    rows = _sql.warnings(tx, tenant_id=caller.tenant, scopes=list(scopes))
+    """The anti-patterns in scope, with their original content."""
+    rows = _sql.anti_patterns(tx, tenant_id=caller.tenant, scopes=list(scopes))
     return [RuleWording(row["id"], row["content"], row["original"]) async for row in rows]
 
 
 async def forgotten_since(
     tx: Connection, caller: Caller, scopes: Sequence[str], since: datetime
 ) -> list[RuleWording]:
-    """The rules in scope that somebody wanted forgotten since then."""
-    rows = _sql.unwanted(tx, tenant_id=caller.tenant, scopes=list(scopes), since=since)
+    """The rules in scope that a caller forgot since then."""
+    rows = _sql.forgotten_since(tx, tenant_id=caller.tenant, scopes=list(scopes), since=since)
     return [RuleWording(row["id"], row["content"]) async for row in rows]
 
 
 async def live_among(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> set[UUID]:
-    """Those of these rules that are live and in scope."""
+    """The ids among these of rules that are live and in scope."""
     return {
         row["id"] async for row in _sql.live_among(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
     }
@@ -97,8 +97,8 @@ async def live_among(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes
 async def lock_track_record(
     tx: Connection, caller: Caller, rule_id: UUID
 ) -> tuple[TrackRecord, dict[str, Any]] | None:
-    """What is known of a rule's use, and its metadata, held until the transaction ends."""
-    row = await _sql.track_record(tx, tenant_id=caller.tenant, id=rule_id)
+    """Lock a rule; returns its track record and metadata, or None where there is no such rule."""
+    row = await _sql.lock_track_record(tx, tenant_id=caller.tenant, id=rule_id)
     if row is None:
         return None
     record = TrackRecord(
@@ -116,8 +116,8 @@ async def lock_track_record(
 async def write_track_record(
     tx: Connection, caller: Caller, rule_id: UUID, record: TrackRecord, maturity: Maturity, metadata: dict[str, Any]
 ) -> None:
-    """Write what is known of a rule's use after one more."""
-    await _sql.mark(
+    """Write a rule's track record, maturity and metadata."""
+    await _sql.write_track_record(
         tx,
         tenant_id=caller.tenant,
         id=rule_id,
@@ -131,7 +131,7 @@ async def write_track_record(
 
 
 async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outcome: str, reason: str | None) -> None:
-    """Keep one use of a rule and how it went."""
+    """Record an application of a rule and its outcome."""
     await _sql.record_application(
         tx,
         tenant_id=caller.tenant,
@@ -144,17 +144,14 @@ async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outc
     )
 
 
-async def confirm(tx: Connection, caller: Caller, rule_id: UUID, *, supported: bool = True) -> Confirmation | None:
-    """Start the decay of a live rule anew; None when it is not live. Supported, a distilled one counts as stored."""
-    row = await _sql.confirm(tx, tenant_id=caller.tenant, id=rule_id, supported=supported, whole=RULE_CONFIDENCE)
-    return Confirmation(row["confidence"], row["last_confirmed_at"]) if row else None
+async def confirm(
+    tx: Connection, caller: Caller, rule_id: UUID, *, supported: bool = True
+) -> ConfirmationResult | None:
+    """Restart the decay of a live rule; None where it is not live.
 
-
-async def forget(tx: Connection, caller: Caller, rule_id: UUID) -> bool:
-    """Take a live rule out of every search; False when it is not live."""
-    return await _sql.forget(tx, tenant_id=caller.tenant, id=rule_id) is not None
-
-
-async def restore(tx: Connection, caller: Caller, rule_id: UUID) -> bool:
-    """Bring a forgotten rule back; False when it is not forgotten."""
-    return await _sql.restore(tx, tenant_id=caller.tenant, id=rule_id) is not None
+    Supported, a distilled rule gets the confidence of a stored one.
+    """
+    row = await _sql.confirm(
+        tx, tenant_id=caller.tenant, id=rule_id, is_supported=supported, full_confidence=RULE_CONFIDENCE
+    )
+    return ConfirmationResult(row["confidence"], row["last_confirmed_at"]) if row else None

@@ -1,8 +1,7 @@
-"""The arms of a search: the nearest vectors and the right words, of one kind of memory at a time."""
+"""Queries of a search: the vector and keyword arms of one memory type, and the measures of a blended search."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from asyncpg import Record
@@ -15,43 +14,39 @@ from butlers.modules.memory.domain.ranking import Candidate
 from butlers.modules.memory.domain.text import truncate_query
 from butlers.modules.memory.store.statements import statements
 
-_SQL = {
-    MemoryType.FACT: statements("facts"),
-    MemoryType.RULE: statements("rules"),
-    MemoryType.EPISODE: statements("episodes"),
-}
-_words = statements("memories")
+_sql = statements("search")
 MAX_RANKED_ROWS = 5_000
-"""How many rows the keyword arm ranks at the most, however common its words are."""
+"""Rows that the keyword arm ranks at most, however common its terms are."""
 _OVERFETCH = 3
-_ALL = 2**31
+_ALL_ROWS = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What is looked for, and where."""
+    """The arms of a search in one memory type, and their limits."""
 
     scopes: Sequence[str] | None
-    least_confidence: float
+    min_confidence: float
     depth: int
     embedding: Sequence[float] | None = None
     version_id: UUID | None = None
     question: str | None = None
-    picked: TermSelection = ALL_TERMS
-    exactly: bool = True
+    terms: TermSelection = ALL_TERMS
+    is_exact: bool = True
+    """Whether the vector arm compares every vector in scope instead of reading the vector index."""
 
 
-async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, looking: SearchPlan) -> list[Candidate]:
-    """What either arm found; exactly: by comparing every vector in scope, otherwise by the vector index."""
-    if not looking.exactly:
-        # Through a graph or not is another matter for a tenant that fills it than for one that does not.
-        await _words.plan(tx, mode="force_custom_plan")
-        rows = await _fetch_rows(tx, caller, memory_type, looking)
-        await _words.plan(tx, mode="auto")
+async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan) -> list[Candidate]:
+    """The memories that either arm finds."""
+    if not plan.is_exact:
+        # Whether the vector index pays off depends on the tenant, so the plan is not shared.
+        await _sql.set_plan_cache_mode(tx, mode="force_custom_plan")
+        rows = await _fetch_rows(tx, caller, memory_type, plan)
+        await _sql.set_plan_cache_mode(tx, mode="auto")
     else:
-        rows = await _fetch_rows(tx, caller, memory_type, looking, reach=looking.depth * _OVERFETCH)
-        if looking.embedding is not None and _needs_full_scan(rows, looking.depth):
-            rows = await _fetch_rows(tx, caller, memory_type, looking, reach=_ALL)
+        rows = await _fetch_rows(tx, caller, memory_type, plan, reach=plan.depth * _OVERFETCH)
+        if plan.embedding is not None and _needs_full_scan(rows, plan.depth):
+            rows = await _fetch_rows(tx, caller, memory_type, plan, reach=_ALL_ROWS)
     return [_candidate(memory_type, row) for row in rows if row["id"] is not None]
 
 
@@ -63,94 +58,91 @@ def _candidate(memory_type: MemoryType, row: Record) -> Candidate:
         row["similarity"],
         row["semantic_rank"],
         row["rank"],
-        row["has_all"],
+        row["has_all_terms"],
         row["keyword_rank"],
-        row.get("importance"),
-        row.get("idle_days"),
-        row.get("confidence"),
-        row.get("maturity"),
-        bool(row.get("awaits_inversion")),
+        row["importance"],
+        row["idle_days"],
+        row["confidence"],
+        row["maturity"],
+        bool(row["awaits_inversion"]),
     )
 
 
 def _needs_full_scan(rows: Sequence[Record], depth: int) -> bool:
-    """Whether so many of the nearest are not believed any more that those behind them have to be looked at.
+    """Whether the confidence filter dropped so many of the nearest that more have to be compared.
 
-    There is a row to tell by even when nothing was found.
+    The statement returns a row even where it finds nothing.
     """
     nearest = sum(row["semantic_rank"] is not None for row in rows)
     return nearest < depth and bool(rows[0]["compared"] == depth * _OVERFETCH)
 
 
 async def _fetch_rows(
-    tx: Connection, caller: Caller, memory_type: MemoryType, looking: SearchPlan, **reach: int
+    tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan, **reach: int
 ) -> list[Record]:
-    statement = getattr(_SQL[memory_type], "candidates_exact" if reach else "candidates_indexed")
-    found = statement(
+    statement = _sql.candidates_exact if reach else _sql.candidates_indexed
+    rows = statement(
         tx,
         tenant_id=caller.tenant,
-        version=looking.version_id,
-        embedding=looking.embedding,
-        scopes=looking.scopes,
-        least_confidence=looking.least_confidence,
-        depth=looking.depth,
-        question=looking.question,
-        alone=looking.picked.alone,
-        firsts=[one for one, _ in looking.picked.pairs],
-        seconds=[other for _, other in looking.picked.pairs],
-        reserve=looking.picked.reserve,
-        most=MAX_RANKED_ROWS,
+        memory_type=memory_type.value,
+        version=plan.version_id,
+        embedding=plan.embedding,
+        scopes=plan.scopes,
+        min_confidence=plan.min_confidence,
+        depth=plan.depth,
+        question=plan.question,
+        single_terms=plan.terms.single,
+        first_terms=[first for first, _ in plan.terms.pairs],
+        second_terms=[second for _, second in plan.terms.pairs],
+        fallback_terms=plan.terms.fallback,
+        max_ranked=MAX_RANKED_ROWS,
         **reach,
     )
-    return [row async for row in found]
+    return [row async for row in rows]
 
 
 async def measure(
     tx: Connection,
     caller: Caller,
-    found: Iterable[Candidate],
+    candidates: Iterable[Candidate],
     version_id: UUID,
     embedding: Sequence[float],
-    words: Collection[str],
+    terms: Collection[str],
 ) -> dict[UUID, Record]:
-    """Of each that was found, whichever arm found it: how near it is, and which of the words it has."""
-    ids: dict[MemoryType, list[UUID]] = {kind: [] for kind in MemoryType}
-    for each in found:
-        ids[each.memory_type].append(each.id)
-    rows = _words.closer(
+    """The similarity and the matching terms of each candidate, by id."""
+    rows = _sql.measure(
         tx,
         tenant_id=caller.tenant,
         version=version_id,
         embedding=embedding,
-        words=list(words),
-        fact_ids=ids[MemoryType.FACT],
-        rule_ids=ids[MemoryType.RULE],
-        episode_ids=ids[MemoryType.EPISODE],
+        terms=list(terms),
+        ids=[candidate.id for candidate in candidates],
     )
     return {row["id"]: row async for row in rows}
 
 
 async def count_in_scope(
-    tx: Connection, caller: Caller, memory_type: MemoryType, scopes: Sequence[str] | None, most: int
+    tx: Connection, caller: Caller, memory_type: MemoryType, scopes: Sequence[str] | None, limit: int
 ) -> int:
-    """How many live memories are in scope, counted no further than `most`."""
-    counted: int = await _SQL[memory_type].size(tx, tenant_id=caller.tenant, scopes=scopes, most=most)
-    return counted
+    """The number of live memories in scope, counted up to `limit`."""
+    count: int = await _sql.count_in_scope(
+        tx, tenant_id=caller.tenant, memory_type=memory_type.value, scopes=scopes, max_rows=limit
+    )
+    return count
 
 
 async def hnsw_index_rows(tx: Connection, memory_type: MemoryType) -> int | None:
-    """About how many memories, whoever's, the graph of a kind holds; None where there is no graph."""
-    whole: int | None = await _words.graph_size(tx, index=f"{memory_type}s_embedding")
-    return whole
+    """The estimated rows, of all tenants, in the HNSW index of a type; None where it has none."""
+    rows: int | None = await _sql.hnsw_index_rows(tx, index_name=f"{memory_type}s_embedding")
+    return rows
 
 
-async def word_frequencies(tx: Connection) -> dict[str, float]:
-    """The share of the tenant's facts each common word stands in."""
-    rows: Any = _words.word_frequencies(tx)
-    return {row["word"]: row["share"] async for row in rows}
+async def term_frequencies(tx: Connection) -> dict[str, float]:
+    """The share of the tenant's facts that have a term, for common terms."""
+    return {row["term"]: row["share"] async for row in _sql.term_frequencies(tx)}
 
 
 async def query_lexemes(tx: Connection, question: str) -> list[str]:
-    """The words of a question as the index knows them, in the order they come in."""
-    words: list[str] = await _words.lexemes(tx, question=truncate_query(question))
-    return words
+    """The lexemes of a question, in the order they come in."""
+    lexemes: list[str] = await _sql.query_lexemes(tx, question=truncate_query(question))
+    return lexemes

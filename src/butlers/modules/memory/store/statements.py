@@ -1,4 +1,4 @@
-"""Loads the statements of one file."""
+"""Loader for the statements in sql/."""
 
 from functools import cache
 from importlib import resources
@@ -9,5 +9,5 @@ import aiosql
 
 @cache
 def statements(name: str) -> Any:
-    """The statements of sql/<name>.sql, each a coroutine function of a transaction and named values."""
+    """The statements of sql/<name>.sql, each an attribute that takes a transaction and named values."""
     return aiosql.from_path(str(resources.files(__package__) / "sql" / f"{name}.sql"), "asyncpg")

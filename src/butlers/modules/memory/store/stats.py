@@ -1,4 +1,4 @@
-"""Counts."""
+"""Queries that count memories by state, and the latest job runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,20 +12,20 @@ _jobs = statements("jobs")
 
 
 async def episodes(tx: Connection, caller: Caller, butlers: Sequence[str] | None) -> Mapping[str, Any]:
-    """Episodes by what becomes of them."""
+    """Episodes by state."""
     return dict(await _sql.episodes(tx, tenant_id=caller.tenant, butlers=butlers))
 
 
 async def facts(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> Mapping[str, Any]:
-    """Facts by state and belief."""
+    """Facts by state and confidence."""
     return dict(await _sql.facts(tx, tenant_id=caller.tenant, scopes=scopes))
 
 
 async def jobs(tx: Connection) -> dict[str, Mapping[str, Any]]:
-    """The latest run of each job, by its name."""
-    return {row["job"]: dict(row) async for row in _jobs.latest(tx)}
+    """The latest run of each job, by job name."""
+    return {row["job"]: dict(row) async for row in _jobs.latest_runs(tx)}
 
 
 async def rules(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> Mapping[str, Any]:
-    """Rules by trust and effect."""
+    """Rules by maturity and effectiveness."""
     return dict(await _sql.rules(tx, tenant_id=caller.tenant, scopes=scopes))

@@ -1,4 +1,4 @@
-"""The vector indexes and what they are made of; only the tables' owner may change them."""
+"""Queries on the vector indexes: their state, their recall, and their rebuild by the owner of the tables."""
 
 import time
 from collections.abc import Sequence
@@ -6,81 +6,87 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from butlers.db import PlainConnection
+from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("vector_indexes")
-_FINE = "ef_construction=200"
+_DENSE = "ef_construction=200"
 
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """One table's vector index."""
+    """The vector index of one table."""
 
     table: str
     method: str
     rows: int
     bytes: int
-    fine: bool
+    is_dense: bool
     """Whether it was built with more edges than usual."""
+
+    @property
+    def memory_type(self) -> MemoryType:
+        """The type of memory in the table."""
+        return MemoryType(self.table.removesuffix("s"))
 
 
 async def list_vector_indexes(owner: PlainConnection) -> Sequence[VectorIndex]:
-    """Every table's vector index."""
+    """The vector index of each table."""
     return [
-        VectorIndex(row["table"], row["method"], row["rows"], row["bytes"], _FINE in row["options"])
-        async for row in _sql.vector_indexes(owner)
+        VectorIndex(row["table"], row["method"], row["rows"], row["bytes"], _DENSE in row["options"])
+        async for row in _sql.list_vector_indexes(owner)
     ]
 
 
-async def rebuild_as_hnsw(owner: PlainConnection, table: str, *, finely: bool = False) -> None:
-    """Give a table a graph for its vector index while it is in use."""
-    await _sql.roomy(owner)
-    for step in ("drop_unfinished", "build_finely" if finely else "build"):
+async def rebuild_as_hnsw(owner: PlainConnection, table: str, *, dense: bool = False) -> None:
+    """Replace a table's vector index by an HNSW index while the table is in use."""
+    await _sql.raise_limits(owner)
+    for step in ("drop_unfinished", "build_dense" if dense else "build"):
         await getattr(_sql, f"{step}_{table}")(owner)
     await _swap_index(owner, table)
 
 
 async def finish_interrupted_rebuild(owner: PlainConnection) -> None:
-    """Bring to its end what an upkeep that was ended had begun."""
-    await _sql.roomy(owner)
-    for table in [row["table"] async for row in _sql.half_replaced(owner)]:
+    """Finish the rebuilds that ended before they renamed the new index."""
+    await _sql.raise_limits(owner)
+    for table in [row["table"] async for row in _sql.interrupted_rebuilds(owner)]:
         await _swap_index(owner, table)
 
 
 async def _swap_index(owner: PlainConnection, table: str) -> None:
-    for step in ("drop", "install"):
+    for step in ("drop", "rename"):
         await getattr(_sql, f"{step}_{table}")(owner)
 
 
 async def vacuum(owner: PlainConnection) -> None:
-    """Let the server overwrite what it still holds of deleted rows."""
-    await _sql.roomy(owner)
-    for table in ("facts", "rules", "episodes", "entities", "memory_links"):
-        await getattr(_sql, f"vacuum_{table}")(owner)
+    """Remove deleted rows from the files of the memory tables."""
+    await _sql.raise_limits(owner)
+    await _sql.vacuum(owner)
 
 
-async def sample(owner: PlainConnection, table: str, most: int) -> list[tuple[str, UUID]]:
-    """Some memories of the tenant that has most of them, as tenant and id."""
-    await _sql.roomy(owner)
-    tenant = await getattr(_sql, f"largest_{table}")(owner)
-    if tenant is None:
-        return []
-    rows = getattr(_sql, f"sample_{table}")(owner, tenant_id=tenant, most=most)
+async def sample(owner: PlainConnection, memory_type: MemoryType, limit: int) -> list[tuple[str, UUID]]:
+    """The tenant and id of some memories of the tenant that has the most."""
+    await _sql.raise_limits(owner)
+    rows = _sql.sample(owner, memory_type=memory_type.value, max_rows=limit)
     return [(row["tenant_id"], row["id"]) async for row in rows]
 
 
-async def neighbours(
-    owner: PlainConnection, table: str, asked: Sequence[tuple[str, UUID]], most: int, *, by_index: bool
+async def nearest_distances(
+    owner: PlainConnection,
+    memory_type: MemoryType,
+    memories: Sequence[tuple[str, UUID]],
+    limit: int,
+    *,
+    by_index: bool,
 ) -> tuple[list[list[float]], float]:
-    """How far the nearest to each are, found by comparing everything or by the index; and the seconds it took."""
-    how = "by_index" if by_index else "exactly"
-    statement = getattr(_sql, f"neighbours_{how}_{table}")
-    found = []
+    """The distances of each memory's nearest neighbours, exact or by the index, and the seconds it took."""
+    statement = _sql.nearest_indexed if by_index else _sql.nearest_exact
+    distances = []
     started = time.perf_counter()
     async with owner.transaction():
         if by_index:
-            await _sql.by_index(owner)
-        for tenant, memory_id in asked:
-            rows = statement(owner, tenant_id=tenant, id=memory_id, most=most)
-            found.append([row["distance"] async for row in rows])
-    return found, time.perf_counter() - started
+            await _sql.force_vector_index(owner)
+        for tenant, memory_id in memories:
+            rows = statement(owner, memory_type=memory_type.value, tenant_id=tenant, id=memory_id, max_rows=limit)
+            distances.append([row["distance"] async for row in rows])
+    return distances, time.perf_counter() - started

@@ -1,176 +1,124 @@
--- name: tenants()
--- Every tenant that has memories.
+-- name: list_tenants()
+-- Every tenant with memories.
 select tenant_id from memory_tenants();
 
--- name: live_facts(tenant_id)$
--- How many facts are live.
-select count(*) from facts where tenant_id = :tenant_id and validity = 'active';
+-- name: count_live(tenant_id, memory_type)$
+-- How many memories of one type are live.
+select count(*) from memories where tenant_id = :tenant_id and memory_type = :memory_type and is_live;
 
--- name: live_rules(tenant_id)$
--- How many rules are live.
-select count(*)
-  from rules
- where tenant_id = :tenant_id
-   and not coalesce((metadata -> 'forgotten')::boolean, false);
-
--- name: sweep_facts(tenant_id, after, most, fading_below, expired_below, may_expire, actor, request_id, caller_payload)^
--- Lets time work on the next facts in the order of their ids: each that changes leaves the state it was found in, with
--- an event. What may not expire in this sweep fades instead.
+-- name: sweep_page(tenant_id, memory_type, after, max_rows, fading_below, expired_below, may_expire, actor, request_id, caller_payload)^
+-- Applies decay to the next facts or rules after an id, with an event for each change. A memory that would expire
+-- beyond the cap `may_expire` fades instead. An update names the state it leaves, so that a memory that changed
+-- meanwhile is left alone.
 with page as (
-    select id, effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as believed,
-           coalesce(metadata ->> 'status' = 'fading', false) as fading
-      from facts
+    select id, confidence, is_fading
+      from memories
      where tenant_id = :tenant_id
+       and memory_type = :memory_type
        and id > :after
-       and validity = 'active'
+       and is_live
+       and maturity is distinct from 'anti_pattern'
        and decay_rate > 0
      order by id
-     limit :most
-), ended as (
-    select id, row_number() over (order by id) <= :may_expire as allowed
+     limit :max_rows
+), expiring as (
+    select id, row_number() over (order by id) <= :may_expire as is_allowed
       from page
-     where believed < :expired_below
+     where confidence < :expired_below
 ), due as (
-    select p.id, case when e.allowed then 'expired' when p.believed < :fading_below then 'fading' else 'recovered' end as next
+    select p.id,
+           case
+               when e.is_allowed then 'expired' when p.confidence < :fading_below then 'fading' else 'recovered'
+           end as next_state
       from page p
-      left join ended e on e.id = p.id
-     where coalesce(e.allowed, false)
-        or (p.believed < :fading_below) <> p.fading
-), held as materialized (
-    select f.id, due.next
+      left join expiring e on e.id = p.id
+     where coalesce(e.is_allowed, false)
+        or (p.confidence < :fading_below) <> p.is_fading
+), locked_facts as materialized (
+    select f.id, due.next_state,
+           effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) as confidence,
+           coalesce(f.metadata ->> 'status' = 'fading', false) as is_fading
       from facts f
       join due on due.id = f.id
-     where f.tenant_id = :tenant_id
+     where :memory_type = 'fact'
+       and f.tenant_id = :tenant_id
+       and f.validity = 'active'
      order by f.id
        for update of f
-), changed as (
-    update facts f
-       set validity = case held.next when 'expired' then 'expired' else f.validity end,
-           metadata = case held.next when 'fading' then f.metadata || '{"status": "fading"}' else f.metadata - 'status' end
-      from held
-     where f.tenant_id = :tenant_id
-       and f.id = held.id
-       and f.validity = 'active'
-       and case held.next
-               when 'expired' then effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) < :expired_below
-               when 'fading' then coalesce(f.metadata ->> 'status', '') <> 'fading'
-                    and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) < :fading_below
-               else f.metadata ->> 'status' = 'fading'
-                    and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) >= :fading_below
-           end
-    returning f.id, held.next, effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) as believed
-), told as (
-    insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, request_id, payload)
-    select :tenant_id, 'fact_' || next, 'fact', id, :actor, :request_id,
-           :caller_payload::jsonb || jsonb_build_object('confidence', round(believed::numeric, 4))
-      from changed
-)
-select (select count(*) from page) as seen,
-       (select id from page order by id desc limit 1) as last,
-       (select count(*) from ended where not allowed) as held_back,
-       count(*) filter (where next = 'fading') as fading,
-       count(*) filter (where next = 'recovered') as recovered,
-       count(*) filter (where next = 'expired') as expired
-  from changed;
-
--- name: sweep_rules(tenant_id, after, most, fading_below, expired_below, may_expire, actor, request_id, caller_payload)^
--- The same for rules: one that nobody believes any more is forgotten. Warnings stay.
-with page as (
-    select id, effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as believed,
-           coalesce(metadata ->> 'status' = 'fading', false) as fading
-      from rules
-     where tenant_id = :tenant_id
-       and id > :after
-       and not coalesce((metadata -> 'forgotten')::boolean, false)
-       and maturity <> 'anti_pattern'
-       and decay_rate > 0
-     order by id
-     limit :most
-), ended as (
-    select id, row_number() over (order by id) <= :may_expire as allowed
-      from page
-     where believed < :expired_below
-), due as (
-    select p.id, case when e.allowed then 'expired' when p.believed < :fading_below then 'fading' else 'recovered' end as next
-      from page p
-      left join ended e on e.id = p.id
-     where coalesce(e.allowed, false)
-        or (p.believed < :fading_below) <> p.fading
-), held as materialized (
-    select r.id, due.next
+), locked_rules as materialized (
+    select r.id, due.next_state,
+           effective_confidence(r.confidence, r.decay_rate, r.last_confirmed_at, now()) as confidence,
+           coalesce(r.metadata ->> 'status' = 'fading', false) as is_fading
       from rules r
       join due on due.id = r.id
-     where r.tenant_id = :tenant_id
+     where :memory_type = 'rule'
+       and r.tenant_id = :tenant_id
+       and r.maturity <> 'anti_pattern'
+       and not coalesce((r.metadata -> 'forgotten')::boolean, false)
      order by r.id
        for update of r
 ), changed as (
+    select id, next_state, confidence
+      from (select * from locked_facts union all select * from locked_rules) locked
+     where case next_state
+               when 'expired' then confidence < :expired_below
+               when 'fading' then confidence < :fading_below and not is_fading
+               else confidence >= :fading_below and is_fading
+           end
+), changed_facts as (
+    update facts f
+       set validity = case changed.next_state when 'expired' then 'expired' else f.validity end,
+           metadata = case changed.next_state
+               when 'fading' then f.metadata || '{"status": "fading"}' else f.metadata - 'status'
+           end
+      from changed
+     where :memory_type = 'fact'
+       and f.tenant_id = :tenant_id
+       and f.id = changed.id
+), changed_rules as (
     update rules r
-       set metadata = case held.next
+       set metadata = case changed.next_state
                when 'expired' then r.metadata - 'status' || '{"forgotten": true}'
                when 'fading' then r.metadata || '{"status": "fading"}'
                else r.metadata - 'status'
            end
-      from held
-     where r.tenant_id = :tenant_id
-       and r.id = held.id
-       and not coalesce((r.metadata -> 'forgotten')::boolean, false)
-       and r.maturity <> 'anti_pattern'
-       and case held.next
-               when 'expired' then effective_confidence(r.confidence, r.decay_rate, r.last_confirmed_at, now()) < :expired_below
-               when 'fading' then coalesce(r.metadata ->> 'status', '') <> 'fading'
-                    and effective_confidence(r.confidence, r.decay_rate, r.last_confirmed_at, now()) < :fading_below
-               else r.metadata ->> 'status' = 'fading'
-                    and effective_confidence(r.confidence, r.decay_rate, r.last_confirmed_at, now()) >= :fading_below
-           end
-    returning r.id, held.next, effective_confidence(r.confidence, r.decay_rate, r.last_confirmed_at, now()) as believed
-), told as (
+      from changed
+     where :memory_type = 'rule'
+       and r.tenant_id = :tenant_id
+       and r.id = changed.id
+), appended_events as (
     insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, request_id, payload)
-    select :tenant_id, case next when 'expired' then 'rule_forgotten' else 'rule_' || next end, 'rule', id, :actor, :request_id,
-           :caller_payload::jsonb || jsonb_build_object('by', 'decay', 'confidence', round(believed::numeric, 4))
+    select :tenant_id,
+           case when :memory_type = 'rule' and next_state = 'expired' then 'rule_forgotten'
+                else :memory_type || '_' || next_state end,
+           :memory_type, id, :actor, :request_id,
+           :caller_payload::jsonb || jsonb_build_object('by', 'decay', 'confidence', round(confidence::numeric, 4))
       from changed
 )
 select (select count(*) from page) as seen,
        (select id from page order by id desc limit 1) as last,
-       (select count(*) from ended where not allowed) as held_back,
-       count(*) filter (where next = 'fading') as fading,
-       count(*) filter (where next = 'recovered') as recovered,
-       count(*) filter (where next = 'expired') as expired
+       (select count(*) from expiring where not is_allowed) as held_back,
+       count(*) filter (where next_state = 'fading') as fading,
+       count(*) filter (where next_state = 'recovered') as recovered,
+       count(*) filter (where next_state = 'expired') as expired
   from changed;
 
--- name: would_sweep_facts(tenant_id, fading_below, expired_below)^
--- What a sweep would do with facts, without a cap.
+-- name: preview_sweep(tenant_id, memory_type, fading_below, expired_below)^
+-- What a sweep would do without a cap, once the rules that did harm are inverted.
 select count(*) as seen,
-       count(*) filter (where believed < :expired_below) as expired,
-       count(*) filter (where believed >= :expired_below and believed < :fading_below and not fading) as fading,
-       count(*) filter (where believed >= :fading_below and fading) as recovered
-  from (
-      select effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as believed,
-             coalesce(metadata ->> 'status' = 'fading', false) as fading
-        from facts
-       where tenant_id = :tenant_id
-         and validity = 'active'
-         and decay_rate > 0
-  ) live;
+       count(*) filter (where confidence < :expired_below) as expired,
+       count(*) filter (where confidence >= :expired_below and confidence < :fading_below and not is_fading) as fading,
+       count(*) filter (where confidence >= :fading_below and is_fading) as recovered
+  from memories
+ where tenant_id = :tenant_id
+   and memory_type = :memory_type
+   and is_live
+   and not awaits_inversion
+   and maturity is distinct from 'anti_pattern'
+   and decay_rate > 0;
 
--- name: would_sweep_rules(tenant_id, fading_below, expired_below)^
--- What a sweep would do with rules, without a cap, once those that did harm are warnings.
-select count(*) as seen,
-       count(*) filter (where believed < :expired_below) as expired,
-       count(*) filter (where believed >= :expired_below and believed < :fading_below and not fading) as fading,
-       count(*) filter (where believed >= :fading_below and fading) as recovered
-  from (
-      select effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as believed,
-             coalesce(metadata ->> 'status' = 'fading', false) as fading
-        from rules
-       where tenant_id = :tenant_id
-         and not coalesce((metadata -> 'forgotten')::boolean, false)
-         and not coalesce((metadata -> 'needs_inversion')::boolean, false)
-         and maturity <> 'anti_pattern'
-         and decay_rate > 0
-  ) live;
-
--- name: to_invert(tenant_id, after, most)
--- The next rules that did so much harm that they should become warnings, in the order of their ids.
+-- name: rules_to_invert(tenant_id, after, max_rows)
+-- The next rules after an id that did enough harm to become anti-patterns.
 select id, content, coalesce(metadata -> 'harmful_reasons', '[]') as reasons
   from rules
  where tenant_id = :tenant_id
@@ -179,10 +127,10 @@ select id, content, coalesce(metadata -> 'harmful_reasons', '[]') as reasons
    and not coalesce((metadata -> 'forgotten')::boolean, false)
    and maturity <> 'anti_pattern'
  order by id
- limit :most;
+ limit :max_rows;
 
--- name: invert(tenant_id, id, original, content, searchable, embedding, embedding_version_id)$
--- Turns a rule into a warning, once; a warning does not fade.
+-- name: invert_rule(tenant_id, id, original, content, searchable, embedding, embedding_version_id)$
+-- Turns a rule into an anti-pattern, once; an anti-pattern does not decay.
 update rules
    set maturity = 'anti_pattern',
        content = :content,

@@ -1,13 +1,13 @@
--- name: live(tenant_id, id)^
--- An entity that facts may be tied to, kept from being merged away until the transaction ends.
+-- name: lock_live(tenant_id, id)^
+-- Locks an entity against a merge until the transaction ends.
 select id, metadata ->> 'merged_into' as merged_into
   from entities
  where tenant_id = :tenant_id
    and id = :id
    for key share;
 
--- name: live_all(tenant_id, ids)
--- Entities that facts may be tied to, kept from being merged away until the transaction ends; in the order of ids.
+-- name: lock_live_all(tenant_id, ids)
+-- Locks entities against a merge until the transaction ends, in id order.
 select id, metadata ->> 'merged_into' as merged_into
   from entities
  where tenant_id = :tenant_id
@@ -16,7 +16,7 @@ select id, metadata ->> 'merged_into' as merged_into
    for key share;
 
 -- name: successor(tenant_id, id)$
--- The entity that stands for a merged one, however often that one was merged on.
+-- The entity that a merged one ended up in, after any number of merges.
 with recursive merged as (
     select id, metadata ->> 'merged_into' as into_id, 0 as step
       from entities
@@ -25,7 +25,7 @@ with recursive merged as (
     select e.id, e.metadata ->> 'merged_into', m.step + 1
       from merged m
       join entities e on e.tenant_id = :tenant_id and e.id = case
-               -- An imported one may say anything there.
+               -- An imported entity may have any text there.
                when m.into_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then m.into_id::uuid
            end
      where m.step < 1000
@@ -33,13 +33,13 @@ with recursive merged as (
 select coalesce(into_id, id::text) from merged order by step desc limit 1;
 
 -- name: insert(tenant_id, canonical_name, entity_type, aliases, metadata)$
--- A new entity.
+-- Stores an entity.
 insert into entities (tenant_id, canonical_name, entity_type, aliases, metadata)
 values (:tenant_id, :canonical_name, :entity_type, :aliases, :metadata)
 returning id;
 
 -- name: holder_of_name(tenant_id, canonical_name, entity_type)$
--- Who has a name, a live one first.
+-- The entity that has a name, a live one first.
 select id
   from entities
  where tenant_id = :tenant_id
@@ -61,8 +61,8 @@ select e.id, e.tenant_id, e.canonical_name, e.entity_type, e.aliases, e.metadata
  where e.tenant_id = :tenant_id
    and e.id = :id;
 
--- name: list_by_name(tenant_id, entity_type, merged, most)
--- Entities in the order of their names, with the number of their live facts.
+-- name: list_by_name(tenant_id, entity_type, merged, max_rows)
+-- Entities by name, with the number of their live facts.
 select e.id, e.canonical_name, e.entity_type, e.aliases, e.metadata ->> 'merged_into' as merged_into,
        e.metadata ->> 'former_name' as former_name, e.updated_at,
        (select count(*)
@@ -75,10 +75,10 @@ select e.id, e.canonical_name, e.entity_type, e.aliases, e.metadata ->> 'merged_
    and (:entity_type::text is null or e.entity_type = :entity_type)
    and (e.metadata ? 'merged_into') = :merged
  order by e.canonical_name, e.id
- limit :most;
+ limit :max_rows;
 
 -- name: lock(tenant_id, ids)
--- Entities that nobody else ties facts to, changes or merges until the transaction ends; locked in the order of ids.
+-- Locks entities until the transaction ends, in id order.
 select id, canonical_name, entity_type, aliases, metadata
   from entities
  where tenant_id = :tenant_id
@@ -86,8 +86,8 @@ select id, canonical_name, entity_type, aliases, metadata
  order by id
    for update;
 
--- name: change(tenant_id, id, canonical_name, aliases, metadata)^
--- Gives an entity another name or other aliases and adds to its metadata; what is null stays.
+-- name: update(tenant_id, id, canonical_name, aliases, metadata)^
+-- Changes an entity; a null leaves a value as it is, metadata is added.
 update entities
    set canonical_name = coalesce(:canonical_name, canonical_name),
        aliases = coalesce(:aliases::text[], aliases),
@@ -97,8 +97,8 @@ update entities
    and id = :id
 returning canonical_name, entity_type, aliases, metadata, updated_at;
 
--- name: grow(tenant_id, id, aliases, metadata)!
--- What an entity has once another was merged into it.
+-- name: write_merge_target(tenant_id, id, aliases, metadata)!
+-- Writes the aliases and metadata that an entity has after a merge.
 update entities
    set aliases = :aliases,
        metadata = :metadata,
@@ -106,8 +106,8 @@ update entities
  where tenant_id = :tenant_id
    and id = :id;
 
--- name: bury(tenant_id, id, metadata)!
--- An entity that was merged away: it gives its name up and keeps its id for one.
+-- name: write_merge_source(tenant_id, id, metadata)!
+-- Marks an entity as merged away; it gives up its name and takes its id for one.
 update entities
    set canonical_name = id::text,
        metadata = :metadata,
@@ -115,19 +115,19 @@ update entities
  where tenant_id = :tenant_id
    and id = :id;
 
--- name: candidates(name, entity_type, fuzzy, most)
+-- name: find_candidates(name, entity_type, fuzzy, max_rows)
 -- Live entities that a name may mean, by each way a name can match.
-select 'exact' as match, c.* from entities_called(:name, :entity_type, :most) c
+select 'exact' as match, c.* from find_entities_by_name(:name, :entity_type, :max_rows) c
 union all
-select 'alias', c.* from entities_nicknamed(:name, :entity_type, :most) c
+select 'alias', c.* from find_entities_by_alias(:name, :entity_type, :max_rows) c
 union all
-select 'prefix', c.* from entities_containing(:name, :entity_type, :most) c
+select 'prefix', c.* from find_entities_by_part(:name, :entity_type, :max_rows) c
 union all
-select 'fuzzy', c.* from entities_alike(:name, :entity_type, :most) c where :fuzzy::boolean;
+select 'fuzzy', c.* from find_entities_by_similarity(:name, :entity_type, :max_rows) c where :fuzzy::boolean;
 
--- name: overlaps(tenant_id, ids, hints, name, most)
--- How many keywords the hints share with what is known of each entity. Names tell nothing: neither the one that is
--- looked for nor the subjects of the facts.
+-- name: keyword_overlaps(tenant_id, ids, hints, name, max_rows)
+-- The number of keywords that the hints share with the facts of each entity. Names do not count: neither the one
+-- that is looked up nor the subjects.
 with terms as materialized (
     select tsvector_to_array(ts_delete(
                to_tsvector('english', :hints), tsvector_to_array(to_tsvector('english', :name))
@@ -147,7 +147,7 @@ select c.id, counted.shared, cardinality(terms.words) + counted.known - counted.
                     and entity_id = c.id
                     and validity = 'active'
                   order by created_at desc, id
-                  limit :most
+                  limit :max_rows
              ) f
             cross join unnest(tsvector_to_array(ts_delete(
                 f.search_vector, tsvector_to_array(to_tsvector('english', f.subject))
@@ -157,7 +157,7 @@ select c.id, counted.shared, cardinality(terms.words) + counted.known - counted.
  where cardinality(terms.words) > 0;
 
 -- name: lock_facts(tenant_id, ids)
--- Every fact of these entities, whatever its state, kept as it is until the transaction ends; in the order of ids.
+-- Locks every fact of these entities, in id order.
 select id, entity_id, scope, predicate, confidence, validity, content
   from facts
  where tenant_id = :tenant_id
@@ -166,7 +166,7 @@ select id, entity_id, scope, predicate, confidence, validity, content
    for update;
 
 -- name: live_facts(tenant_id, ids)
--- What is known of these entities now.
+-- The live facts of these entities.
 select id, entity_id, scope, predicate, confidence, validity, content
   from facts
  where tenant_id = :tenant_id
@@ -175,15 +175,15 @@ select id, entity_id, scope, predicate, confidence, validity, content
  order by id;
 
 -- name: supersede_facts(tenant_id, superseded)!
--- Takes the losers of conflicts out of every search.
+-- Supersedes the losing facts of conflicts.
 update facts
    set validity = 'superseded'
  where tenant_id = :tenant_id
    and id = any (:superseded::uuid[])
    and validity = 'active';
 
--- name: chain_facts(tenant_id, kept, superseded)!
--- Names what a fact superseded, where it had superseded nothing before.
+-- name: write_supersedes(tenant_id, kept, superseded)!
+-- Names the fact that a fact superseded, where it had superseded none before.
 update facts
    set supersedes_id = s.superseded
   from unnest(:kept::uuid[], :superseded::uuid[]) as s (kept, superseded)
@@ -191,8 +191,8 @@ update facts
    and facts.id = s.kept
    and facts.supersedes_id is null;
 
--- name: move_facts(tenant_id, source_id, target_id)
--- Facts of one entity become facts of another, whatever their state.
+-- name: repoint_facts(tenant_id, source_id, target_id)
+-- Moves the facts of one entity to another, in any state.
 update facts
    set entity_id = :target_id
  where tenant_id = :tenant_id

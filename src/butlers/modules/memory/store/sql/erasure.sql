@@ -1,34 +1,37 @@
--- name: erase_fact(tenant_id, id)$
--- Deletes a fact for good.
-delete from facts where tenant_id = :tenant_id and id = :id returning content;
-
--- name: erase_rule(tenant_id, id)$
--- Deletes a rule for good, and what was said of its use.
-delete from rules where tenant_id = :tenant_id and id = :id returning content;
-
--- name: erase_episode(tenant_id, id)$
--- Deletes an episode for good.
-delete from episodes where tenant_id = :tenant_id and id = :id returning content;
+-- name: erase_memory(tenant_id, memory_type, id)$
+-- Deletes a memory and returns its content; the applications of a rule go with it.
+with erased_facts as (
+    delete from facts where :memory_type = 'fact' and tenant_id = :tenant_id and id = :id returning content
+), erased_rules as (
+    delete from rules where :memory_type = 'rule' and tenant_id = :tenant_id and id = :id returning content
+), erased_episodes as (
+    delete from episodes where :memory_type = 'episode' and tenant_id = :tenant_id and id = :id returning content
+)
+select content from erased_facts
+union all
+select content from erased_rules
+union all
+select content from erased_episodes;
 
 -- name: erase_links(tenant_id, memory_type, ids)!
--- Deletes the edges of memories that are no more.
+-- Deletes the links of erased memories.
 delete from memory_links
  where tenant_id = :tenant_id
    and ((source_type = :memory_type and source_id = any (:ids)) or (target_type = :memory_type and target_id = any (:ids)));
 
--- name: erase_answers(tenant_id, ids)!
--- Deletes kept answers that name what is no more.
+-- name: erase_stored_answers(tenant_id, ids)!
+-- Deletes the stored answers that name an erased record.
 delete from idempotency_keys
  where tenant_id = :tenant_id
    and answer is not null
    and exists (select from unnest(:ids::text[]) as id where strpos(answer::text, id) > 0);
 
 -- name: erase_facts_of_entity(tenant_id, entity_id)
--- Deletes every fact about an entity, whatever its state.
+-- Deletes every fact about an entity, in any state.
 delete from facts where tenant_id = :tenant_id and entity_id = :entity_id returning id;
 
 -- name: erase_entity(tenant_id, entity_id)
--- Deletes an entity, and those that were merged into it.
+-- Deletes an entity and those that were merged into it.
 with recursive names as (
     select id from entities where tenant_id = :tenant_id and id = :entity_id
     union
@@ -40,98 +43,76 @@ with recursive names as (
 delete from entities e using names where e.tenant_id = :tenant_id and e.id = names.id
 returning e.id, coalesce(e.metadata ->> 'former_name', e.canonical_name) as canonical_name, e.aliases;
 
--- name: some_links(tenant_id, most)$
--- Deletes some edges of a tenant.
-with gone as (
+-- name: erase_rows(tenant_id, table_name, max_rows)$
+-- Deletes some of a tenant's rows of one table and counts them. Sessions and job runs quote content, so they go as
+-- well.
+with erased_memory_links as (
     delete from memory_links
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from memory_links where tenant_id = :tenant_id limit :most))
+     where :table_name = 'memory_links'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from memory_links where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_facts(tenant_id, most)$
--- Deletes some facts of a tenant.
-with gone as (
+), erased_facts as (
     delete from facts
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from facts where tenant_id = :tenant_id limit :most))
+     where :table_name = 'facts'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from facts where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_rules(tenant_id, most)$
--- Deletes some rules of a tenant.
-with gone as (
+), erased_rules as (
     delete from rules
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from rules where tenant_id = :tenant_id limit :most))
+     where :table_name = 'rules'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from rules where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_episodes(tenant_id, most)$
--- Deletes some episodes of a tenant.
-with gone as (
+), erased_episodes as (
     delete from episodes
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from episodes where tenant_id = :tenant_id limit :most))
+     where :table_name = 'episodes'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from episodes where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_entities(tenant_id, most)$
--- Deletes some entities of a tenant.
-with gone as (
+), erased_entities as (
     delete from entities
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from entities where tenant_id = :tenant_id limit :most))
+     where :table_name = 'entities'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from entities where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_sessions(tenant_id, most)$
--- Deletes some records of sessions of a tenant: prompts and answers are words too.
-with gone as (
+), erased_sessions as (
     delete from sessions
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from sessions where tenant_id = :tenant_id limit :most))
+     where :table_name = 'sessions'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from sessions where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_answers(tenant_id, most)$
--- Deletes some kept answers of a tenant.
-with gone as (
+), erased_idempotency_keys as (
     delete from idempotency_keys
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from idempotency_keys where tenant_id = :tenant_id limit :most))
+     where :table_name = 'idempotency_keys'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from idempotency_keys where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_runs(tenant_id, most)$
--- Deletes some records of consolidation of a tenant.
-with gone as (
+), erased_consolidation_runs as (
     delete from consolidation_runs
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from consolidation_runs where tenant_id = :tenant_id limit :most))
+     where :table_name = 'consolidation_runs'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from consolidation_runs where tenant_id = :tenant_id limit :max_rows))
     returning 1
-)
-select count(*) from gone;
-
--- name: some_job_runs(tenant_id, most)$
--- Deletes some records of jobs of a tenant: why one failed is told in words.
-with gone as (
+), erased_job_runs as (
     delete from job_runs
-     where tenant_id = :tenant_id
-       and ctid = any (array(select ctid from job_runs where tenant_id = :tenant_id limit :most))
+     where :table_name = 'job_runs'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from job_runs where tenant_id = :tenant_id limit :max_rows))
     returning 1
 )
-select count(*) from gone;
+select (select count(*) from erased_memory_links)
+     + (select count(*) from erased_facts)
+     + (select count(*) from erased_rules)
+     + (select count(*) from erased_episodes)
+     + (select count(*) from erased_entities)
+     + (select count(*) from erased_sessions)
+     + (select count(*) from erased_idempotency_keys)
+     + (select count(*) from erased_consolidation_runs)
+     + (select count(*) from erased_job_runs);
 
--- name: left_of_tenant(tenant_id)^
--- What there is of a tenant, table by table.
+-- name: count_remaining(tenant_id)^
+-- How many rows a tenant has, table by table.
 select (select count(*) from facts where tenant_id = :tenant_id) as facts,
        (select count(*) from rules where tenant_id = :tenant_id) as rules,
        (select count(*) from rule_applications where tenant_id = :tenant_id) as rule_applications,
@@ -143,11 +124,11 @@ select (select count(*) from facts where tenant_id = :tenant_id) as facts,
        (select count(*) from consolidation_runs where tenant_id = :tenant_id) as consolidation_runs,
        (select count(*) from job_runs where tenant_id = :tenant_id) as job_runs;
 
--- name: still_said(tenant_id, words, most)
--- Where a tenant's memories and records still have these words, those in which a failure may have quoted them included.
-select said.kind, said.id
+-- name: find_mentions(tenant_id, phrase, max_rows)
+-- The memories and records of a tenant that contain a phrase, including errors that may quote it.
+select texts.kind, texts.id
   from (
-      select 'fact' as kind, id, concat_ws(' ', subject, predicate, content, tags, metadata) as words
+      select 'fact' as kind, id, concat_ws(' ', subject, predicate, content, tags, metadata) as text
         from facts
        where tenant_id = :tenant_id
       union all
@@ -166,6 +147,6 @@ select said.kind, said.id
       select 'consolidation_run', id, concat_ws(' ', errors, error) from consolidation_runs where tenant_id = :tenant_id
       union all
       select 'job_run', id, concat_ws(' ', result, error) from job_runs where tenant_id = :tenant_id
-  ) said
- where strpos(lower(said.words), lower(:words)) > 0
- limit :most;
+  ) texts
+ where strpos(lower(texts.text), lower(:phrase)) > 0
+ limit :max_rows;

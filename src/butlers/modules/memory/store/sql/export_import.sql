@@ -1,5 +1,5 @@
--- name: everything(tenant_id, vectors)
--- All that a tenant has, seen at one moment: how much there is, then every record after those it names.
+-- name: stream_records(tenant_id, vectors)
+-- Every record of a tenant in one snapshot: the counts first, then each record after those it names.
 with everything as (
     select 0 as place, 'counts' as kind, jsonb_build_object(
                'embedding_version', (select count(*) from embedding_versions where tenant_id = :tenant_id),
@@ -82,16 +82,16 @@ select kind, record, embedding
   from everything
  order by place, at, key;
 
--- name: be_patient()!
--- Whoever reads or makes the records may take its time between two statements of this transaction.
+-- name: disable_idle_timeout()!
+-- Lets the transaction be idle between two statements.
 select set_config('idle_in_transaction_session_timeout', '0', true);
 
--- name: alone(tenant_id)$
--- Whether no other import into the tenant is under way; it stays so until the transaction ends.
+-- name: try_lock_import(tenant_id)$
+-- Locks the tenant against other imports until the transaction ends; false while one runs.
 select pg_try_advisory_xact_lock(hashtextextended(:tenant_id, 4));
 
--- name: occupied(tenant_id)$
--- Whether a tenant has anything. Its embedding versions alone are nothing.
+-- name: has_records(tenant_id)$
+-- Whether a tenant has any record; embedding versions alone do not count.
 select exists (select from entities where tenant_id = :tenant_id)
     or exists (select from episodes where tenant_id = :tenant_id)
     or exists (select from facts where tenant_id = :tenant_id)
@@ -100,25 +100,25 @@ select exists (select from entities where tenant_id = :tenant_id)
     or exists (select from rule_applications where tenant_id = :tenant_id)
     or exists (select from memory_events where tenant_id = :tenant_id);
 
--- name: rivals(tenant_id, records)^
--- A live fact among these whose key another live fact holds already.
-select r.id, held.id as held_by
+-- name: find_key_conflict(tenant_id, records)^
+-- A live fact among these whose key another live fact has.
+select r.id, holder.id as holder_id
   from jsonb_to_recordset(:records::jsonb)
        as r (id uuid, scope text, subject text, predicate text, entity_id uuid, validity text)
-  join facts held
-    on held.tenant_id = :tenant_id
-   and held.scope = r.scope
-   and held.predicate = r.predicate
-   and held.validity = 'active'
-   and held.id <> r.id
-   and (held.entity_id = r.entity_id or (coalesce(held.entity_id, r.entity_id) is null and held.subject = r.subject))
+  join facts holder
+    on holder.tenant_id = :tenant_id
+   and holder.scope = r.scope
+   and holder.predicate = r.predicate
+   and holder.validity = 'active'
+   and holder.id <> r.id
+   and (holder.entity_id = r.entity_id or (coalesce(holder.entity_id, r.entity_id) is null and holder.subject = r.subject))
  where r.validity in ('active', 'fading')
    and not exists (select from facts known where known.tenant_id = :tenant_id and known.id = r.id)
  order by r.id
  limit 1;
 
--- name: buried(tenant_id, records)^
--- A live fact among these that is new and belongs to an entity that was merged away.
+-- name: find_merged_entity(tenant_id, records)^
+-- A new live fact among these whose entity was merged away.
 select r.id, r.entity_id
   from jsonb_to_recordset(:records::jsonb) as r (id uuid, entity_id uuid, validity text)
   join entities e on e.tenant_id = :tenant_id and e.id = r.entity_id and e.metadata ? 'merged_into'
@@ -128,7 +128,7 @@ select r.id, r.entity_id
  limit 1;
 
 -- name: insert_embedding_versions(tenant_id, records)
--- Versions that are not known yet.
+-- Inserts embedding versions that are not there yet.
 insert into embedding_versions (tenant_id, id, model, version, dimensions, created_at)
 select :tenant_id, r.id, r.model, r.version, r.dimensions, r.created_at
   from jsonb_to_recordset(:records::jsonb)
@@ -137,7 +137,7 @@ on conflict (tenant_id, id) do nothing
 returning id;
 
 -- name: insert_entities(tenant_id, records)
--- Entities that are not there yet.
+-- Inserts entities that are not there yet.
 insert into entities (
     tenant_id, id, canonical_name, entity_type, aliases, metadata, created_at, updated_at
 )
@@ -150,14 +150,14 @@ on conflict (tenant_id, id) do nothing
 returning id;
 
 -- name: insert_episodes(tenant_id, records, ids, searchables, embeddings, version)
--- Episodes that are not there yet.
+-- Inserts episodes that are not there yet.
 insert into episodes (
     tenant_id, id, butler, session_id, content, search_vector, embedding, embedding_version_id, importance,
     reference_count, consolidation_status, consolidation_attempts, last_consolidation_error,
     next_consolidation_retry_at, created_at, last_referenced_at, expires_at, metadata
 )
-select :tenant_id, r.id, r.butler, r.session_id, r.content, to_tsvector('english', made.searchable),
-       made.embedding, :version, r.importance, r.reference_count, r.consolidation_status,
+select :tenant_id, r.id, r.butler, r.session_id, r.content, to_tsvector('english', searchable.text),
+       searchable.embedding, :version, r.importance, r.reference_count, r.consolidation_status,
        r.consolidation_attempts, r.last_consolidation_error, r.next_consolidation_retry_at, r.created_at,
        r.last_referenced_at, r.expires_at, r.metadata
   from jsonb_to_recordset(:records::jsonb) as r (
@@ -166,20 +166,20 @@ select :tenant_id, r.id, r.butler, r.session_id, r.content, to_tsvector('english
            last_consolidation_error text, next_consolidation_retry_at timestamptz, created_at timestamptz,
            last_referenced_at timestamptz, expires_at timestamptz, metadata jsonb
        )
-  join unnest(:ids::uuid[], :searchables::text[], :embeddings::vector[]) as made (id, searchable, embedding)
-    on made.id = r.id
+  join unnest(:ids::uuid[], :searchables::text[], :embeddings::vector[]) as searchable (id, text, embedding)
+    on searchable.id = r.id
 on conflict (tenant_id, id) do nothing
 returning id;
 
 -- name: insert_facts(tenant_id, records, ids, searchables, embeddings, version)
--- Facts that are not there yet.
+-- Inserts facts that are not there yet.
 insert into facts (
     tenant_id, id, subject, predicate, content, search_vector, embedding, embedding_version_id, importance,
     confidence, decay_rate, permanence, source_butler, source_episode_id, supersedes_id, entity_id, validity,
     scope, reference_count, created_at, last_referenced_at, last_confirmed_at, tags, metadata
 )
-select :tenant_id, r.id, r.subject, r.predicate, r.content, to_tsvector('english', made.searchable),
-       made.embedding, :version, r.importance, r.confidence, r.decay_rate, r.permanence, r.source_butler,
+select :tenant_id, r.id, r.subject, r.predicate, r.content, to_tsvector('english', searchable.text),
+       searchable.embedding, :version, r.importance, r.confidence, r.decay_rate, r.permanence, r.source_butler,
        r.source_episode_id, r.supersedes_id, r.entity_id, r.validity, r.scope, r.reference_count, r.created_at,
        r.last_referenced_at, r.last_confirmed_at, r.tags, r.metadata
   from jsonb_to_recordset(:records::jsonb) as r (
@@ -189,28 +189,20 @@ select :tenant_id, r.id, r.subject, r.predicate, r.content, to_tsvector('english
            reference_count integer, created_at timestamptz, last_referenced_at timestamptz,
            last_confirmed_at timestamptz, tags jsonb, metadata jsonb
        )
-  join unnest(:ids::uuid[], :searchables::text[], :embeddings::vector[]) as made (id, searchable, embedding)
-    on made.id = r.id
+  join unnest(:ids::uuid[], :searchables::text[], :embeddings::vector[]) as searchable (id, text, embedding)
+    on searchable.id = r.id
 on conflict (tenant_id, id) do nothing
 returning id;
 
--- name: tie(tenant_id, ids, superseded)!
--- Names what facts superseded, where that came after them.
-update facts
-   set supersedes_id = tied.superseded
-  from unnest(:ids::uuid[], :superseded::uuid[]) as tied (id, superseded)
- where facts.tenant_id = :tenant_id
-   and facts.id = tied.id;
-
 -- name: insert_rules(tenant_id, records, ids, searchables, embeddings, version)
--- Rules that are not there yet.
+-- Inserts rules that are not there yet.
 insert into rules (
     tenant_id, id, content, search_vector, embedding, embedding_version_id, scope, maturity, confidence,
     decay_rate, permanence, effectiveness_score, applied_count, success_count, harmful_count,
     source_episode_id, source_butler, created_at, last_applied_at, last_evaluated_at, last_confirmed_at,
     reference_count, last_referenced_at, tags, metadata
 )
-select :tenant_id, r.id, r.content, to_tsvector('english', made.searchable), made.embedding, :version, r.scope,
+select :tenant_id, r.id, r.content, to_tsvector('english', searchable.text), searchable.embedding, :version, r.scope,
        r.maturity, r.confidence, r.decay_rate, r.permanence, r.effectiveness_score, r.applied_count,
        r.success_count, r.harmful_count, r.source_episode_id, r.source_butler, r.created_at, r.last_applied_at,
        r.last_evaluated_at, r.last_confirmed_at, r.reference_count, r.last_referenced_at, r.tags, r.metadata
@@ -222,13 +214,13 @@ select :tenant_id, r.id, r.content, to_tsvector('english', made.searchable), mad
            last_evaluated_at timestamptz, last_confirmed_at timestamptz, reference_count integer,
            last_referenced_at timestamptz, tags jsonb, metadata jsonb
        )
-  join unnest(:ids::uuid[], :searchables::text[], :embeddings::vector[]) as made (id, searchable, embedding)
-    on made.id = r.id
+  join unnest(:ids::uuid[], :searchables::text[], :embeddings::vector[]) as searchable (id, text, embedding)
+    on searchable.id = r.id
 on conflict (tenant_id, id) do nothing
 returning id;
 
 -- name: insert_links(tenant_id, records)
--- Links that are not there yet.
+-- Inserts links that are not there yet.
 insert into memory_links (tenant_id, source_type, source_id, target_type, target_id, relation, created_at)
 select :tenant_id, r.source_type, r.source_id, r.target_type, r.target_id, r.relation, r.created_at
   from jsonb_to_recordset(:records::jsonb) as r (
@@ -239,7 +231,7 @@ on conflict do nothing
 returning source_id as id;
 
 -- name: insert_rule_applications(tenant_id, records)
--- Uses of rules that are not there yet.
+-- Inserts rule applications that are not there yet.
 insert into rule_applications (
     tenant_id, id, rule_id, outcome, applied_at, actor, session_id, request_id, context
 )
@@ -252,7 +244,7 @@ on conflict (tenant_id, id) do nothing
 returning id;
 
 -- name: insert_events(tenant_id, records)
--- Events that are not there yet.
+-- Inserts events that are not there yet.
 insert into memory_events (
     tenant_id, id, event_type, entity_type, entity_id, actor, request_id, payload, occurred_at
 )
@@ -264,3 +256,11 @@ select :tenant_id, r.id, r.event_type, r.entity_type, r.entity_id, r.actor, r.re
        )
 on conflict (tenant_id, id) do nothing
 returning id;
+
+-- name: write_supersedes(tenant_id, ids, superseded)!
+-- Names the facts that facts superseded, where those came later in the file.
+update facts
+   set supersedes_id = superseding.superseded
+  from unnest(:ids::uuid[], :superseded::uuid[]) as superseding (id, superseded)
+ where facts.tenant_id = :tenant_id
+   and facts.id = superseding.id;

@@ -1,4 +1,4 @@
--- name: latest()
--- The latest run of each job, whichever tenant the butler that ran it belongs to.
+-- name: latest_runs()
+-- The latest run of each job, in all tenants.
 select job, scheduled_for, started_at, finished_at, status, attempt, error, succeeded_at
   from latest_job_runs();

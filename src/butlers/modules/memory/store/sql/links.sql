@@ -1,11 +1,11 @@
--- name: insert(tenant_id, source_type, source_id, target_type, target_id, relation)!
--- An edge from one memory to another; making it twice is making it once.
+-- name: create_link(tenant_id, source_type, source_id, target_type, target_id, relation)!
+-- Creates a link; an existing one stays as it is.
 insert into memory_links (tenant_id, source_type, source_id, target_type, target_id, relation)
 values (:tenant_id, :source_type, :source_id, :target_type, :target_id, :relation)
 on conflict do nothing;
 
--- name: insert_all(tenant_id, source_types, source_ids, target_types, target_ids, relations)!
--- Edges from some memories to others; those that are there already stay as they are.
+-- name: create_links(tenant_id, source_types, source_ids, target_types, target_ids, relations)!
+-- Creates links; existing ones stay as they are.
 insert into memory_links (tenant_id, source_type, source_id, target_type, target_id, relation)
 select :tenant_id, l.source_type, l.source_id, l.target_type, l.target_id, l.relation
   from unnest(
@@ -14,7 +14,7 @@ select :tenant_id, l.source_type, l.source_id, l.target_type, l.target_id, l.rel
 on conflict do nothing;
 
 -- name: is_independent(tenant_id, memory_type, memory_id, episode_ids)$
--- Whether one of these episodes has nothing to do with those a memory was derived from.
+-- Whether one of these episodes is neither a source of the memory nor of the same session as one.
 select exists (
     select
       from episodes e
@@ -34,8 +34,8 @@ select exists (
 );
 
 -- name: of_memory(tenant_id, memory_type, memory_id, outgoing, incoming)
--- The edges of one memory, in the directions asked for.
--- Of an episode that is gone the trail still tells whose it was and when it happened.
+-- The links of one memory in the given directions. For a deleted episode the audit trail tells its butler, session
+-- and time.
 select l.source_type, l.source_id, l.target_type, l.target_id, l.relation, l.created_at, gone.payload as gone
   from memory_links l
   left join lateral (

@@ -1,14 +1,15 @@
--- name: touch(tenant_id, fact_ids, rule_ids)
--- Notes that these facts and rules were referenced, and gives them. In the order of their ids, as everybody takes them: two who want the same never wait for each other.
-with held_facts as materialized (
+-- name: mark_referenced(tenant_id, fact_ids, rule_ids)
+-- Counts a reference to these facts and rules and returns them. Rows are locked in id order, so that two recalls
+-- of the same memories never deadlock.
+with locked_facts as materialized (
     select id from facts where tenant_id = :tenant_id and id = any (:fact_ids) order by id for no key update
-), held_rules as materialized (
+), locked_rules as materialized (
     select id from rules where tenant_id = :tenant_id and id = any (:rule_ids) order by id for no key update
 ), facts as (
     update facts
        set reference_count = reference_count + 1, last_referenced_at = now()
      where tenant_id = :tenant_id
-       and id in (select id from held_facts)
+       and id in (select id from locked_facts)
     returning 'fact' as memory_type, id, content, subject, predicate, entity_id, scope, permanence, importance,
               null::text as maturity, null::double precision as effectiveness_score, tags, metadata,
               source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
@@ -16,7 +17,7 @@ with held_facts as materialized (
     update rules
        set reference_count = reference_count + 1, last_referenced_at = now()
      where tenant_id = :tenant_id
-       and id in (select id from held_rules)
+       and id in (select id from locked_rules)
     returning 'rule' as memory_type, id, content, null::text, null::text, null::uuid, scope, permanence,
               null::double precision, maturity, effectiveness_score, tags, metadata,
               source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
@@ -25,30 +26,18 @@ select * from facts
 union all
 select * from rules;
 
--- name: show(tenant_id, fact_ids, rule_ids, episode_ids)
+-- name: fetch_many(tenant_id, ids)
 -- These memories, as a list shows them.
-select 'fact' as memory_type, id, content, subject, predicate, entity_id, scope, permanence, importance,
-       null::text as maturity, null::double precision as effectiveness_score, null::text as butler,
-       null::uuid as session_id, null::timestamptz as expires_at, tags, metadata, source_butler,
-       reference_count, created_at, last_referenced_at, last_confirmed_at
-  from facts
+select memory_type, id, content, subject, predicate, entity_id,
+       case when memory_type <> 'episode' then scope end as scope,
+       permanence, importance, maturity, effectiveness_score, butler, session_id, expires_at, tags, metadata,
+       source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
+  from memories
  where tenant_id = :tenant_id
-   and id = any (:fact_ids)
-union all
-select 'rule', id, content, null, null, null, scope, permanence, null, maturity, effectiveness_score, null, null,
-       null, tags, metadata, source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
-  from rules
- where tenant_id = :tenant_id
-   and id = any (:rule_ids)
-union all
-select 'episode', id, content, null, null, null, null, null, importance, null, null, butler, session_id,
-       expires_at, null, metadata, null, reference_count, created_at, last_referenced_at, null
-  from episodes
- where tenant_id = :tenant_id
-   and id = any (:episode_ids);
+   and id = any (:ids::uuid[]);
 
 -- name: get_fact(tenant_id, id)^
--- A whole fact, whatever its state; noted as referenced.
+-- A whole fact in any state; counts a reference.
 update facts
    set reference_count = reference_count + 1, last_referenced_at = now()
  where tenant_id = :tenant_id
@@ -59,7 +48,7 @@ returning id, tenant_id, subject, predicate, content, importance, confidence as 
           reference_count, created_at, last_referenced_at, last_confirmed_at, tags, metadata;
 
 -- name: get_rule(tenant_id, id)^
--- A whole rule, whatever its state; noted as referenced.
+-- A whole rule in any state; counts a reference.
 update rules
    set reference_count = reference_count + 1, last_referenced_at = now()
  where tenant_id = :tenant_id
@@ -71,100 +60,90 @@ returning id, tenant_id, content, scope, maturity, confidence as stored_confiden
           last_referenced_at, tags, metadata;
 
 -- name: get_episode(tenant_id, id)^
--- A whole episode, whatever its state; noted as referenced.
+-- A whole episode in any state; counts a reference.
 update episodes
    set reference_count = reference_count + 1, last_referenced_at = now()
  where tenant_id = :tenant_id
    and id = :id
 returning id, tenant_id, butler, session_id, content, importance, reference_count, consolidated,
           consolidation_status, consolidation_attempts, retry_count, last_consolidation_error, last_error,
-          next_consolidation_retry_at, created_at, last_referenced_at, expires_at, coalesce(expires_at <= now(), false) as expired,
-          metadata;
+          next_consolidation_retry_at, created_at, last_referenced_at, expires_at,
+          coalesce(expires_at <= now(), false) as expired, metadata;
 
--- name: state_of_fact(tenant_id, id)$
--- Where a fact stands in its life.
-select validity
-  from facts
+-- name: lifecycle_state(tenant_id, memory_type, id)$
+-- active, superseded, expired, retracted or forgotten.
+select state
+  from memories
  where tenant_id = :tenant_id
+   and memory_type = :memory_type
    and id = :id;
 
--- name: state_of_rule(tenant_id, id)$
--- Where a rule stands in its life.
-select case when coalesce((metadata -> 'forgotten')::boolean, false) then 'forgotten' else 'active' end
-  from rules
- where tenant_id = :tenant_id
-   and id = :id;
-
--- name: state_of_episode(tenant_id, id)$
--- Where an episode stands in its life.
-select case
-           when metadata ? 'forgotten_until' then 'forgotten'
-           when expires_at <= now() then 'expired'
-           else 'active'
-       end
-  from episodes
- where tenant_id = :tenant_id
-   and id = :id;
-
--- name: graph_size(index)$
--- About how many rows the graph with that name holds; nothing where it is not a graph.
-select greatest(t.reltuples, 0)::bigint
-  from pg_index x
-  join pg_class i on i.oid = x.indexrelid
-  join pg_class t on t.oid = x.indrelid
-  join pg_am am on am.oid = i.relam
- where i.relnamespace = 'public'::regnamespace
-   and i.relname = :index
-   and am.amname = 'hnsw'
-   and x.indisvalid;
-
--- name: plan(mode)!
--- Whether statements are planned for their values each time, from now on until the transaction ends.
-select set_config('plan_cache_mode', :mode, true);
-
--- name: word_frequencies()
--- How often each word stands in the current tenant's live facts, as a share of a sample; rare words are left out.
-with sample as (
-    select count(*) as size
-      from (select 1 from facts where tenant_id = current_tenant() and validity = 'active' limit 3000) f
+-- name: forget(tenant_id, memory_type, ids)
+-- Takes these memories out of every search, where they are live: facts are retracted, rules marked, episodes
+-- expire now.
+with forgotten_facts as (
+    update facts
+       set validity = 'retracted'
+     where :memory_type = 'fact'
+       and tenant_id = :tenant_id
+       and id = any (:ids)
+       and validity = 'active'
+    returning id
+), forgotten_rules as (
+    update rules
+       set metadata = metadata || '{"forgotten": true}'
+     where :memory_type = 'rule'
+       and tenant_id = :tenant_id
+       and id = any (:ids)
+       and not coalesce((metadata -> 'forgotten')::boolean, false)
+    returning id
+), forgotten_episodes as (
+    update episodes
+       set metadata = metadata || jsonb_build_object('forgotten_until', expires_at), expires_at = now()
+     where :memory_type = 'episode'
+       and tenant_id = :tenant_id
+       and id = any (:ids)
+       and (expires_at is null or expires_at > now())
+       and not metadata ? 'forgotten_until'
+    returning id
 )
-select word, ndoc::double precision / sample.size as share
-  from sample,
-       ts_stat($q$
-           select search_vector
-             from facts
-            where tenant_id = current_tenant()
-              and validity = 'active'
-            order by id
-            limit 3000
-       $q$)
- where ndoc > 15;
+select id from forgotten_facts
+union all
+select id from forgotten_rules
+union all
+select id from forgotten_episodes;
 
--- name: closer(tenant_id, version, embedding, words, fact_ids, rule_ids, episode_ids)
--- How near each of these memories is, and which of the words it has.
-with asked as materialized (
-    select word, one_word(word) as query from unnest(:words::text[]) as word
-), these as (
-    select id, embedding_version_id, embedding, search_vector
-      from facts
-     where tenant_id = :tenant_id
-       and id = any (:fact_ids)
-    union all
-    select id, embedding_version_id, embedding, search_vector
-      from rules
-     where tenant_id = :tenant_id
-       and id = any (:rule_ids)
-    union all
-    select id, embedding_version_id, embedding, search_vector
-      from episodes
-     where tenant_id = :tenant_id
-       and id = any (:episode_ids)
+-- name: restore(tenant_id, memory_type, id)$
+-- Makes a forgotten memory live again: a fact or rule counts as confirmed now, an episode gets back the time it
+-- had left.
+with restored_facts as (
+    update facts
+       set validity = 'active', last_confirmed_at = now(), metadata = metadata - 'status'
+     where :memory_type = 'fact'
+       and tenant_id = :tenant_id
+       and id = :id
+       and validity in ('retracted', 'expired')
+    returning id
+), restored_rules as (
+    update rules
+       set metadata = metadata - 'forgotten' - 'status', last_confirmed_at = now()
+     where :memory_type = 'rule'
+       and tenant_id = :tenant_id
+       and id = :id
+       and coalesce((metadata -> 'forgotten')::boolean, false)
+    returning id
+), restored_episodes as (
+    update episodes
+       set expires_at = greatest((metadata ->> 'forgotten_until')::timestamptz, now() + interval '1 day'),
+           metadata = metadata - 'forgotten_until'
+     where :memory_type = 'episode'
+       and tenant_id = :tenant_id
+       and id = :id
+       and metadata ? 'forgotten_until'
+    returning id
 )
-select id,
-       case when embedding_version_id = :version then 1 - (embedding <=> :embedding) end as similarity,
-       array(select word from asked where search_vector @@ query) as words
-  from these;
-
--- name: lexemes(question)$
--- The words of a question as the index knows them, in the order they come in.
-select array(select lexeme from unnest(to_tsvector('english', :question)) order by positions[1], lexeme);
+select id from restored_facts
+union all
+select id from restored_rules
+union all
+select id from restored_episodes;

@@ -1,92 +1,78 @@
--- name: is_stale(tenant_id, version)$
--- Whether a memory's vector was made by anything but this version, or is missing.
-select exists (select from facts where tenant_id = :tenant_id and embedding_version_id < :version)
-    or exists (select from facts where tenant_id = :tenant_id and embedding_version_id > :version)
-    or exists (select from facts where tenant_id = :tenant_id and embedding_version_id is null)
-    or exists (select from rules where tenant_id = :tenant_id and embedding_version_id < :version)
-    or exists (select from rules where tenant_id = :tenant_id and embedding_version_id > :version)
-    or exists (select from rules where tenant_id = :tenant_id and embedding_version_id is null)
-    or exists (select from episodes where tenant_id = :tenant_id and embedding_version_id < :version)
-    or exists (select from episodes where tenant_id = :tenant_id and embedding_version_id > :version)
-    or exists (select from episodes where tenant_id = :tenant_id and embedding_version_id is null);
+-- name: has_stale(tenant_id, version)$
+-- Whether a memory's vector is missing or of another version. Three conditions, because each reads an index.
+select exists (select from memories where tenant_id = :tenant_id and embedding_version_id < :version)
+    or exists (select from memories where tenant_id = :tenant_id and embedding_version_id > :version)
+    or exists (select from memories where tenant_id = :tenant_id and embedding_version_id is null);
 
 -- name: count_stale(tenant_id, version)$
--- How many memories have a vector of another version, or none.
-select (select count(*) from facts where tenant_id = :tenant_id and embedding_version_id is distinct from :version)
-     + (select count(*) from rules where tenant_id = :tenant_id and embedding_version_id is distinct from :version)
-     + (select count(*) from episodes where tenant_id = :tenant_id and embedding_version_id is distinct from :version);
+-- How many memories have no vector, or one of another version.
+select count(*) from memories where tenant_id = :tenant_id and embedding_version_id is distinct from :version;
 
--- name: stale_facts(tenant_id, version, after, most)
--- The next facts behind an id whose vector is of another version, or missing.
+-- name: fetch_stale(tenant_id, memory_type, version, after, max_rows)
+-- The next memories of one type after an id with no vector, or one of another version.
 select id, subject, predicate, content
-  from facts
+  from memories
  where tenant_id = :tenant_id
+   and memory_type = :memory_type
    and id > :after
    and embedding_version_id is distinct from :version
  order by id
- limit :most;
+ limit :max_rows;
 
--- name: renew_facts(tenant_id, version, ids, contents, vectors)
--- Their new vectors; one that says something else by now, or has been renewed, is left alone. Taken in the order of their ids, as everybody does.
-with held as materialized (
-    select id from facts where tenant_id = :tenant_id and id = any (:ids::uuid[]) order by id for no key update
+-- name: write_embeddings(tenant_id, memory_type, version, ids, contents, vectors)$
+-- Writes new vectors and counts them. A memory whose content changed meanwhile, or that is up to date, is skipped.
+-- Rows are locked in id order.
+with vectors as (
+    select * from unnest(:ids::uuid[], :contents::text[], :vectors::vector[]) as v (id, content, embedding)
+), locked_facts as materialized (
+    select id
+      from facts
+     where :memory_type = 'fact' and tenant_id = :tenant_id and id = any (:ids::uuid[])
+     order by id
+       for no key update
+), locked_rules as materialized (
+    select id
+      from rules
+     where :memory_type = 'rule' and tenant_id = :tenant_id and id = any (:ids::uuid[])
+     order by id
+       for no key update
+), locked_episodes as materialized (
+    select id
+      from episodes
+     where :memory_type = 'episode' and tenant_id = :tenant_id and id = any (:ids::uuid[])
+     order by id
+       for no key update
+), written_facts as (
+    update facts m
+       set embedding = v.embedding, embedding_version_id = :version
+      from vectors v
+      join locked_facts l on l.id = v.id
+     where m.tenant_id = :tenant_id
+       and m.id = v.id
+       and m.content = v.content
+       and m.embedding_version_id is distinct from :version
+    returning m.id
+), written_rules as (
+    update rules m
+       set embedding = v.embedding, embedding_version_id = :version
+      from vectors v
+      join locked_rules l on l.id = v.id
+     where m.tenant_id = :tenant_id
+       and m.id = v.id
+       and m.content = v.content
+       and m.embedding_version_id is distinct from :version
+    returning m.id
+), written_episodes as (
+    update episodes m
+       set embedding = v.embedding, embedding_version_id = :version
+      from vectors v
+      join locked_episodes l on l.id = v.id
+     where m.tenant_id = :tenant_id
+       and m.id = v.id
+       and m.content = v.content
+       and m.embedding_version_id is distinct from :version
+    returning m.id
 )
-update facts m
-   set embedding = v.embedding, embedding_version_id = :version
-  from unnest(:ids::uuid[], :contents::text[], :vectors::vector[]) as v (id, content, embedding)
- where m.tenant_id = :tenant_id
-   and m.id = v.id
-   and m.id in (select id from held)
-   and m.content = v.content
-   and m.embedding_version_id is distinct from :version
-returning m.id;
-
--- name: stale_rules(tenant_id, version, after, most)
--- The next rules behind an id whose vector is of another version, or missing.
-select id, content
-  from rules
- where tenant_id = :tenant_id
-   and id > :after
-   and embedding_version_id is distinct from :version
- order by id
- limit :most;
-
--- name: renew_rules(tenant_id, version, ids, contents, vectors)
--- Their new vectors; one that says something else by now, or has been renewed, is left alone. Taken in the order of their ids, as everybody does.
-with held as materialized (
-    select id from rules where tenant_id = :tenant_id and id = any (:ids::uuid[]) order by id for no key update
-)
-update rules m
-   set embedding = v.embedding, embedding_version_id = :version
-  from unnest(:ids::uuid[], :contents::text[], :vectors::vector[]) as v (id, content, embedding)
- where m.tenant_id = :tenant_id
-   and m.id = v.id
-   and m.id in (select id from held)
-   and m.content = v.content
-   and m.embedding_version_id is distinct from :version
-returning m.id;
-
--- name: stale_episodes(tenant_id, version, after, most)
--- The next episodes behind an id whose vector is of another version, or missing.
-select id, content
-  from episodes
- where tenant_id = :tenant_id
-   and id > :after
-   and embedding_version_id is distinct from :version
- order by id
- limit :most;
-
--- name: renew_episodes(tenant_id, version, ids, contents, vectors)
--- Their new vectors; one that says something else by now, or has been renewed, is left alone. Taken in the order of their ids, as everybody does.
-with held as materialized (
-    select id from episodes where tenant_id = :tenant_id and id = any (:ids::uuid[]) order by id for no key update
-)
-update episodes m
-   set embedding = v.embedding, embedding_version_id = :version
-  from unnest(:ids::uuid[], :contents::text[], :vectors::vector[]) as v (id, content, embedding)
- where m.tenant_id = :tenant_id
-   and m.id = v.id
-   and m.id in (select id from held)
-   and m.content = v.content
-   and m.embedding_version_id is distinct from :version
-returning m.id;
+select (select count(*) from written_facts)
+     + (select count(*) from written_rules)
+     + (select count(*) from written_episodes);

@@ -1,5 +1,5 @@
 -- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, confidence, permanence, decay_rate, source_butler, source_episode_id, tags, metadata)$
--- A new candidate, believed half and from now on.
+-- Stores a candidate rule, confirmed now.
 insert into rules (
     tenant_id, content, search_vector, embedding, embedding_version_id, scope, confidence, permanence, decay_rate,
     source_butler, source_episode_id, tags, metadata
@@ -10,16 +10,16 @@ values (
 )
 returning id;
 
--- name: confirm(tenant_id, id, supported, whole)^
--- Starts the decay of a live rule anew and ends its fading. What was only distilled counts as stored once something else
--- supports it.
+-- name: confirm(tenant_id, id, is_supported, full_confidence)^
+-- Restarts the decay of a live rule and ends its fading. A distilled rule gets the confidence of a stored one once
+-- something else supports it.
 update rules
    set last_confirmed_at = now(),
        confidence = case
-           when :supported and metadata ->> 'provenance' = 'distilled' then greatest(confidence, :whole) else confidence
+           when :is_supported and metadata ->> 'provenance' = 'distilled' then greatest(confidence, :full_confidence) else confidence
        end,
        metadata = metadata - 'status' || case
-           when :supported and metadata ->> 'provenance' = 'distilled' then '{"provenance": "supported"}'::jsonb
+           when :is_supported and metadata ->> 'provenance' = 'distilled' then '{"provenance": "supported"}'::jsonb
            else '{}'
        end
  where tenant_id = :tenant_id
@@ -27,26 +27,7 @@ update rules
    and not coalesce((metadata -> 'forgotten')::boolean, false)
 returning id, confidence, last_confirmed_at;
 
--- name: forget(tenant_id, id)$
--- Takes a live rule out of every search.
-update rules
-   set metadata = metadata || '{"forgotten": true}'
- where tenant_id = :tenant_id
-   and id = :id
-   and not coalesce((metadata -> 'forgotten')::boolean, false)
-returning id;
-
--- name: restore(tenant_id, id)$
--- Brings a forgotten rule back, believed from now on.
-update rules
-   set metadata = metadata - 'forgotten' - 'status',
-       last_confirmed_at = now()
- where tenant_id = :tenant_id
-   and id = :id
-   and coalesce((metadata -> 'forgotten')::boolean, false)
-returning id;
-
--- name: nearest(tenant_id, version, embedding, scopes, most)
+-- name: nearest(tenant_id, version, embedding, scopes, max_rows)
 -- The live rules nearest to a vector.
 select id, content, coalesce((metadata -> 'needs_inversion')::boolean, false) as awaits_inversion
   from rules
@@ -55,10 +36,10 @@ select id, content, coalesce((metadata -> 'needs_inversion')::boolean, false) as
    and scope = any (:scopes)
    and not coalesce((metadata -> 'forgotten')::boolean, false)
  order by embedding <=> :embedding, id
- limit :most;
+ limit :max_rows;
 
--- name: warnings(tenant_id, scopes)
--- The rules that did harm, with what they said before.
+-- name: anti_patterns(tenant_id, scopes)
+-- The anti-patterns in scope, with their original content.
 select id, content, metadata ->> 'original_content' as original
   from rules
  where tenant_id = :tenant_id
@@ -66,8 +47,8 @@ select id, content, metadata ->> 'original_content' as original
    and maturity = 'anti_pattern'
    and metadata ? 'original_content';
 
--- name: unwanted(tenant_id, scopes, since)
--- The rules that somebody wanted forgotten since then; one that only faded away may come back.
+-- name: forgotten_since(tenant_id, scopes, since)
+-- The rules in scope that a caller forgot since a time; one that decay forgot may be learned again.
 select r.id, r.content
   from memory_events e
   join rules r on r.tenant_id = :tenant_id and r.id = e.entity_id
@@ -87,16 +68,16 @@ select id
    and scope = any (:scopes)
    and not coalesce((metadata -> 'forgotten')::boolean, false);
 
--- name: track_record(tenant_id, id)^
--- What is known of a rule's use, held until the mark is written: a hundred marks at once count a hundred.
+-- name: lock_track_record(tenant_id, id)^
+-- Locks the track record of a rule until the mark is written: a hundred marks at once count a hundred.
 select maturity, applied_count, success_count, harmful_count, effectiveness_score, metadata, now() - created_at as age
   from rules
  where tenant_id = :tenant_id
    and id = :id
    for update;
 
--- name: mark(tenant_id, id, maturity, applied_count, success_count, harmful_count, effectiveness_score, metadata)!
--- What is known of a rule's use after one more.
+-- name: write_track_record(tenant_id, id, maturity, applied_count, success_count, harmful_count, effectiveness_score, metadata)!
+-- Writes the track record of a rule after a mark.
 update rules
    set maturity = :maturity,
        applied_count = :applied_count,
@@ -110,96 +91,6 @@ update rules
    and id = :id;
 
 -- name: record_application(tenant_id, rule_id, outcome, actor, session_id, request_id, context)!
--- One use of a rule and how it went.
+-- Records an application of a rule and its outcome.
 insert into rule_applications (tenant_id, rule_id, outcome, actor, session_id, request_id, context)
 values (:tenant_id, :rule_id, :outcome, :actor, :session_id, :request_id, :context);
-
--- name: candidates_exact(tenant_id, version, embedding, scopes, least_confidence, depth, reach, question, alone, firsts, seconds, reserve, most)
--- The nearest live rules, by comparing all of them, and the ones with the right words.
-with compared as materialized (
-    select id, created_at, (embedding <=> :embedding) + 0 as distance
-      from rules
-     where tenant_id = :tenant_id
-       and embedding_version_id = :version
-       and (:scopes::text[] is null or scope = any (:scopes))
-       and :embedding::vector is not null
-     order by distance, created_at desc, id
-     limit :reach
-), near as (
-    select c.id, c.created_at, c.distance, b.maturity, b.awaits_inversion, b.idle_days, b.confidence,
-           row_number() over (order by c.distance, c.created_at desc, c.id) as place
-      from compared c
-     cross join lateral (
-         select f.maturity,
-                coalesce((f.metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
-                extract(epoch from now() - f.last_referenced_at)::double precision / 86400 as idle_days,
-                effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) as confidence
-           from rules f
-          where f.tenant_id = :tenant_id
-            and f.id = c.id
-            and not coalesce((f.metadata -> 'forgotten')::boolean, false)
-            and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) >= :least_confidence
-         offset 0
-     ) b
-     order by c.distance, c.created_at desc, c.id
-     limit :depth
-), words as (
-    select w.*
-      from rule_words(:question, :alone, :scopes, :least_confidence, :depth, :most, :firsts, :seconds, :reserve)
-           with ordinality as w (id, created_at, rank, has_all, maturity, awaits_inversion, idle_days, confidence, place)
-     where :question::text is not null
-)
-select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.created_at) as created_at,
-       1 - near.distance as similarity, near.place as semantic_rank,
-       words.rank, words.has_all, words.place as keyword_rank,
-       coalesce(near.maturity, words.maturity) as maturity, coalesce(near.awaits_inversion, words.awaits_inversion) as awaits_inversion,
-       coalesce(near.idle_days, words.idle_days) as idle_days, coalesce(near.confidence, words.confidence) as confidence,
-       reached.compared
-  from (select count(*) as compared from compared) reached
-  left join (near full join words on words.id = near.id) on true;
-
--- name: candidates_indexed(tenant_id, version, embedding, scopes, least_confidence, depth, question, alone, firsts, seconds, reserve, most)
--- The nearest live rules, by the vector index, and the ones with the right words.
-with near as (
-    select n.*, row_number() over (order by n.distance, n.created_at desc, n.id) as place
-      from (
-          select f.id, f.created_at, f.embedding <=> :embedding as distance,
-                 f.maturity,
-                 coalesce((f.metadata -> 'needs_inversion')::boolean, false) as awaits_inversion,
-                 extract(epoch from now() - f.last_referenced_at)::double precision / 86400 as idle_days,
-                 effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) as confidence
-            from rules f
-           where f.tenant_id = :tenant_id
-             and f.embedding_version_id = :version
-             and (:scopes::text[] is null or f.scope = any (:scopes))
-             and :embedding::vector is not null
-             and not coalesce((f.metadata -> 'forgotten')::boolean, false)
-             and effective_confidence(f.confidence, f.decay_rate, f.last_confirmed_at, now()) >= :least_confidence
-           order by f.embedding <=> :embedding
-           limit :depth
-      ) n
-), words as (
-    select w.*
-      from rule_words(:question, :alone, :scopes, :least_confidence, :depth, :most, :firsts, :seconds, :reserve)
-           with ordinality as w (id, created_at, rank, has_all, maturity, awaits_inversion, idle_days, confidence, place)
-     where :question::text is not null
-)
-select coalesce(near.id, words.id) as id, coalesce(near.created_at, words.created_at) as created_at,
-       1 - near.distance as similarity, near.place as semantic_rank,
-       words.rank, words.has_all, words.place as keyword_rank,
-       coalesce(near.maturity, words.maturity) as maturity, coalesce(near.awaits_inversion, words.awaits_inversion) as awaits_inversion,
-       coalesce(near.idle_days, words.idle_days) as idle_days, coalesce(near.confidence, words.confidence) as confidence
-  from near
-  full join words on words.id = near.id;
-
--- name: size(tenant_id, scopes, most)$
--- How many live rules are in scope, counted no further than `most`.
-select count(*)
-  from (
-      select
-        from rules
-       where tenant_id = :tenant_id
-         and not coalesce((metadata -> 'forgotten')::boolean, false)
-         and (:scopes::text[] is null or scope = any (:scopes))
-       limit :most
-  ) counted;

@@ -1,5 +1,5 @@
 -- name: episodes(tenant_id, butlers)^
--- How many episodes there are, by what becomes of them.
+-- Episodes by state.
 select count(*) as total,
        count(*) filter (where consolidation_status = 'pending' and (expires_at is null or expires_at > now())) as unconsolidated,
        count(*) filter (where consolidation_status = 'consolidated') as consolidated,
@@ -15,8 +15,8 @@ select count(*) as total,
    and (:butlers::text[] is null or butler = any (:butlers));
 
 -- name: facts(tenant_id, scopes)^
--- How many facts there are, by state, and how much the live ones are believed.
-with believed as (
+-- Facts by state, and live facts by confidence.
+with judged as (
     select validity, metadata ->> 'status' = 'fading' as fading,
            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence
       from facts
@@ -35,10 +35,10 @@ select count(*) as total,
        count(*) filter (where validity = 'active' and confidence >= 0.4 and confidence < 0.6) as from_40_to_60,
        count(*) filter (where validity = 'active' and confidence >= 0.6 and confidence < 0.8) as from_60_to_80,
        count(*) filter (where validity = 'active' and confidence >= 0.8) as from_80
-  from believed;
+  from judged;
 
 -- name: rules(tenant_id, scopes)^
--- How many rules there are, by trust, and how well they work; forgotten ones count as nothing else.
+-- Rules by maturity, and their effectiveness; forgotten rules count as forgotten only.
 with judged as (
     select maturity, applied_count, success_count, harmful_count, effectiveness_score,
            coalesce((metadata -> 'forgotten')::boolean, false) as forgotten,
