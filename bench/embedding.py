@@ -1,4 +1,4 @@
-"""What the embedding engine adds to the bare model, for one caller and for many at once."""
+"""Bench of the embedding engine against the bare model, for one caller and for many at once."""
 
 import argparse
 import asyncio
@@ -7,52 +7,56 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 from butlers.modules.memory import minilm
 from butlers.modules.memory.embedding import EmbeddingEngine
-from butlers.modules.memory.onnx_model import load_minilm
-from report import Report, Table
-from world import sentence
+from butlers.modules.memory.onnx_model import OnnxModel, load_minilm
+from harness import duration, sentence
+from report import Report, Table, milliseconds
 
 CALLERS = 16
 
 
 async def main(repeats: int) -> None:
-    """Measure and keep."""
+    """Measure and publish."""
     cache = Path(tempfile.gettempdir()) / "butlers-bench-models"
     engine = EmbeddingEngine(cache)
     await engine.ready()
-    bare = load_minilm(cache)
+    started = time.perf_counter()
+    model = load_minilm(cache)
+    load_seconds = time.perf_counter() - started
     rng = random.Random(3)
-    loaded = _seconds(lambda: load_minilm(cache), 3)
 
-    single, direct = [], []
-    # In turns: whatever else the machine does then slows both down alike.
+    single, single_bare = [], []
+    # Engine and model take turns, so that a busy machine slows both.
     for _ in range(repeats):
-        text = sentence(rng)
-        direct.append(_seconds(lambda text=text: bare.vectors([text]), 1))  # type: ignore[misc]
-        single.append(await _awaited(engine, sentence(rng)))
-    together, batches = [], []
+        single_bare.append(model_seconds(model, [sentence(rng)]))
+        single.append(await duration(engine.embed(sentence(rng))))
+    batched, batched_bare = [], []
     for _ in range(max(3, repeats // 10)):
-        texts = [sentence(rng) for _ in range(CALLERS)]
-        batches.append(_seconds(lambda texts=texts: bare.vectors(texts), 1) / CALLERS)  # type: ignore[misc]
-        began = time.perf_counter()
-        await asyncio.gather(*(engine.embed(sentence(rng)) for _ in range(CALLERS)))
-        together.append((time.perf_counter() - began) / CALLERS)
+        batched_bare.append(model_seconds(model, [sentence(rng) for _ in range(CALLERS)]) / CALLERS)
+        together = asyncio.gather(*(engine.embed(sentence(rng)) for _ in range(CALLERS)))
+        batched.append(await duration(together) / CALLERS)
 
-    one, one_bare = statistics.median(single), statistics.median(direct)
-    many, many_bare = statistics.median(together), statistics.median(batches)
+    one, one_bare = statistics.median(single), statistics.median(single_bare)
+    many, many_bare = statistics.median(batched), statistics.median(batched_bare)
     rows = [
         ["one text, one caller", _ms(one_bare), _ms(one), f"{one / one_bare:.2f}×", "at most 1.3×"],
-        [f"a text, {CALLERS} callers at once", _ms(many_bare), _ms(many), f"{many_bare / many:.2f}", "at least 0.8"],
+        [
+            f"one text, {CALLERS} callers at once",
+            _ms(many_bare),
+            _ms(many),
+            f"{many_bare / many:.2f}",
+            "at least 0.8",
+        ],
         ["batched against single, bare", _ms(one_bare), _ms(many_bare), f"{one_bare / many_bare:.2f}×", ""],
     ]
     table = Table(
-        "A short text's vector",
-        "The bare part is the tokenizer and one run of the ONNX session in the same process; the last column is what "
-        f"the ratio should keep to. Loading the model takes {loaded:.2f} s, once, when it is first needed.",
+        "The vector of a short text",
+        "Bare: the tokenizer and one run of the ONNX session in the same process. "
+        f"Loading the model takes {load_seconds:.2f} s, once, at first use.",
         ["", "bare, ms", "engine, ms", "ratio", "goal"],
         rows,
     )
@@ -62,30 +66,22 @@ async def main(repeats: int) -> None:
         "model": f"{minilm.MODEL} {minilm.VERSION}",
         "cores": os.cpu_count(),
     }
-    about = "`embed` gathers calls that come while the model is busy into one run; this is what that costs and gains."
-    report = Report("embedding", "Embedding", about, measured, [table])
-    report.save()
-    print(report.markdown())
+    about = "`embed` batches the calls that arrive while the model is busy. The bench measures its cost and its gain."
+    Report("embedding", "Embedding", about, measured, [table]).publish()
 
 
-async def _awaited(engine: EmbeddingEngine, text: str) -> float:
-    began = time.perf_counter()
-    await engine.embed(text)
-    return time.perf_counter() - began
-
-
-def _seconds(work: Callable[[], object], times: int) -> float:
-    began = time.perf_counter()
-    for _ in range(times):
-        work()
-    return (time.perf_counter() - began) / times
+def model_seconds(model: OnnxModel, texts: Sequence[str]) -> float:
+    """Seconds of one run of the bare model."""
+    started = time.perf_counter()
+    model.vectors(texts)
+    return time.perf_counter() - started
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.2f}"
+    return milliseconds(seconds, 2)
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--repeats", type=int, default=200)
-    asyncio.run(main(arguments.parse_args().repeats))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=200)
+    asyncio.run(main(parser.parse_args().repeats))

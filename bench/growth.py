@@ -1,7 +1,7 @@
-"""What growing costs: one tenant of 1,000, 10,000, 100,000 and a million memories, each in a database of its own.
+"""Bench of growth: calls, disk and background work with 1,000 to 1,000,000 memories of one tenant.
 
-The largest takes longer than all the others together, and so is measured only when it is asked for
-(`--sizes 1000000`); every point is kept with its day until it is measured again.
+A million memories take longer than all other sizes together and are measured only on request (`--sizes 1000000`).
+Each point keeps the date of its measurement until it is measured again.
 """
 
 import argparse
@@ -10,21 +10,31 @@ import json
 import random
 import statistics
 import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import asyncpg
 
-from butlers.app import Butler
-from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
-from butlers.modules.memory.operations import cleanup, context, decay_sweep, index_upkeep, reading, writing
-from butlers.modules.memory.operations.idempotency import Request
+from butlers.caller import Caller
+from butlers.modules.memory.operations import cleanup, context, decay_sweep, index_upkeep
 from butlers.modules.memory.runtime import Memory
+from harness import (
+    age_facts,
+    bench_butler,
+    caller_for,
+    duration,
+    durations,
+    fill_facts,
+    insert_expired_episodes,
+    note,
+    recall,
+    search,
+    seed_vectors,
+    sentence,
+    store_fact,
+)
 from report import RESULTS, Report, Table
-from world import aged, caller_of, expired_episodes, fill, seed_vectors, sentence, timed, world
 
 TENANT = "growing"
 SIZES = (1_000, 10_000, 100_000)
@@ -34,7 +44,7 @@ _DISK = "select pg_table_size('facts'), pg_indexes_size('facts')"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A tenant of one size, measured; times in seconds, sizes in bytes."""
+    """The measurements of one size; times in seconds, sizes in bytes."""
 
     memories: int
     search: float
@@ -50,25 +60,25 @@ class Point:
     measured: str
 
 
-async def point(size: int, repeats: int) -> Point:
+async def measure(size: int, repeats: int) -> Point:
     """Measure a tenant of that size."""
     rng = random.Random(size)
-    async with world(tenant=TENANT) as (butler, memory, _):
+    async with bench_butler(tenant=TENANT) as (butler, memory, _):
         seeds = await seed_vectors(memory, rng, 1_000)
-        await fill(butler, memory, [(TENANT, size)], seeds, mixed=False)
-        owner = await asyncpg.connect(butler.place.admin_dsn)
-        caller = caller_of(TENANT, butler)
-        graph = await _seconds(index_upkeep.maintain_indexes(memory, caller))
-        latencies = {name: await _latencies(work, rng, repeats) for name, work in _reads(butler, memory).items()}
-        stores = await timed(lambda _: _store(butler, memory, rng), STORES)
+        await fill_facts(butler, memory, [(TENANT, size)], seeds, mixed=False)
+        owner = await asyncpg.connect(butler.location.admin_dsn)
+        caller = caller_for(TENANT, butler)
+        graph = await duration(index_upkeep.maintain_indexes(memory, caller))
+        latencies = {name: await _latencies(read, rng, repeats) for name, read in _reads(memory, caller).items()}
+        stores = await durations(lambda _: store_fact(memory, caller, note(sentence(rng))), STORES)
         disk = await owner.fetchrow(_DISK)
         assert disk is not None
-        # They grow old over months, and here in one statement, which would write each of them into the graph anew.
+        # One UPDATE of all facts would insert each of them into the vector index again; in use they age slowly.
         await owner.execute("drop index facts_embedding")
-        await aged(owner, [TENANT])
-        sweep = await _seconds(decay_sweep.sweep(memory, caller))
-        await expired_episodes(memory, owner, TENANT, seeds[0], size)
-        cleaned = await _seconds(cleanup.clean_up(memory, caller))
+        await age_facts(owner, [TENANT])
+        sweep = await duration(decay_sweep.sweep(memory, caller))
+        await insert_expired_episodes(memory, owner, TENANT, seeds[0], size)
+        cleaned = await duration(cleanup.clean_up(memory, caller))
         await owner.close()
     return Point(
         memories=size,
@@ -86,121 +96,88 @@ async def point(size: int, repeats: int) -> Point:
     )
 
 
-def _reads(butler: Butler, memory: Memory) -> dict[str, Callable[[str], Awaitable[object]]]:
-    caller = caller_of(TENANT, butler)
-    kinds = (MemoryType.FACT, MemoryType.RULE)
-
-    async def search(text: str) -> object:
-        return await reading.search(
-            memory,
-            caller,
-            text,
-            types=tuple(MemoryType),
-            scope=None,
-            mode=SearchMode.HYBRID,
-            limit=10,
-            min_confidence=0.2,
-        )
-
+def _reads(memory: Memory, caller: Caller) -> dict[str, Callable[[str], Awaitable[object]]]:
     return {
-        "search": search,
-        "recall": lambda text: reading.recall(memory, caller, text, scope=None, limit=10, types=kinds),
+        "search": lambda text: search(memory, caller, text),
+        "recall": lambda text: recall(memory, caller, text),
         "context": lambda text: context.build_context(memory, caller, text, "bench", None),
     }
 
 
-async def _latencies(work: Callable[[str], Awaitable[object]], rng: random.Random, repeats: int) -> list[float]:
-    for _ in range(3):
-        await work(sentence(rng))
-    return await timed(lambda _: work(sentence(rng)), repeats)
+async def _latencies(read: Callable[[str], Awaitable[object]], rng: random.Random, repeats: int) -> list[float]:
+    return (await durations(lambda _: read(sentence(rng)), 3 + repeats))[3:]
 
 
-async def _store(butler: Butler, memory: Memory, rng: random.Random) -> None:
-    text = sentence(rng)
-    fact = NewFact(subject=text[:60], predicate="note", content=text)
-    await writing.store_fact(memory, caller_of(TENANT, butler), fact, Request("bench", {}))
-
-
-async def _seconds(work: Awaitable[Any]) -> float:
-    began = time.perf_counter()
-    await work
-    return time.perf_counter() - began
-
-
-def _earlier() -> dict[int, Point]:
+def _stored_points() -> dict[int, Point]:
     path = RESULTS / "growth.json"
     if not path.is_file():
         return {}
-    kept = json.loads(path.read_text(encoding="utf-8"))["measured"]
-    return {each["memories"]: Point(**each) for each in kept["points"]}
+    points = json.loads(path.read_text(encoding="utf-8"))["measured"]["points"]
+    return {point["memories"]: Point(**point) for point in points}
 
 
 async def main(sizes: Sequence[int], repeats: int) -> None:
-    """Measure and keep."""
-    points = _earlier()
+    """Measure the sizes and publish them with the points measured before."""
+    points = _stored_points()
     for size in sizes:
         print(f"{size:,} memories", file=sys.stderr, flush=True)
-        points[size] = await point(size, repeats)
-    known = [points[size] for size in sorted(points)]
-    report = Report(
-        "growth", "Growth", _ABOUT, {"points": [asdict(each) for each in known]}, _tables(known), ["growth.svg"]
-    )
-    report.save()
-    print(report.markdown())
+        points[size] = await measure(size, repeats)
+    ordered = [points[size] for size in sorted(points)]
+    measured: dict[str, object] = {"points": [asdict(point) for point in ordered]}
+    Report("growth", "Growth", _ABOUT, measured, _tables(ordered), ["growth.svg"]).publish()
 
 
 _ABOUT = (
-    "One tenant, alone in its database. Searches are hybrid, over all types, below the protocol; the sweep lets "
-    "every fact fade, with an event for each, in a table without its graph; the cleanup deletes as many expired "
-    "episodes as there are facts."
+    "One tenant, alone in its database. Searches are hybrid, over all types, below the protocol. The sweep marks "
+    "every fact as fading and writes an event for each, in a table without its vector index. The cleanup deletes as "
+    "many expired episodes as there are facts."
 )
 
 
 def _tables(points: Sequence[Point]) -> list[Table]:
-    least = points[0]
+    smallest = points[0]
 
     def ms(value: float, base: float) -> str:
         return f"{value * 1000:.1f} ({value / base:.1f}×)"
 
     calls = Table(
         "Calls",
-        f"Medians in ms; in brackets the ratio to {least.memories:,} memories.",
-        ["memories", "search", "search, 95 of 100", "recall", "context", "stores a second", "measured"],
+        f"Medians in ms. In brackets: the ratio to {smallest.memories:,} memories.",
+        ["memories", "search", "search p95", "recall", "context", "stores a second", "measured"],
         [
             [
-                f"{each.memories:,}",
-                ms(each.search, least.search),
-                ms(each.search_p95, least.search_p95),
-                ms(each.recall, least.recall),
-                ms(each.context, least.context),
-                f"{each.stores_a_second:.0f}",
-                each.measured,
+                f"{point.memories:,}",
+                ms(point.search, smallest.search),
+                ms(point.search_p95, smallest.search_p95),
+                ms(point.recall, smallest.recall),
+                ms(point.context, smallest.context),
+                f"{point.stores_a_second:.0f}",
+                point.measured,
             ]
-            for each in points
+            for point in points
         ],
     )
     work = Table(
-        "Room and work",
-        "Building the graph of the vector index, sweeping and cleaning up go on beside calls.",
+        "Disk and background work",
+        "Building the vector index, the sweep and the cleanup run while calls are served.",
         ["memories", "table, MiB", "indexes, MiB", "index upkeep, s", "sweep, s", "cleanup, s"],
         [
             [
-                f"{each.memories:,}",
-                f"{each.table / 2**20:.1f}",
-                f"{each.indexes / 2**20:.1f}",
-                f"{each.graph:.1f}",
-                f"{each.sweep:.2f}",
-                f"{each.cleanup:.2f}",
+                f"{point.memories:,}",
+                f"{point.table / 2**20:.1f}",
+                f"{point.indexes / 2**20:.1f}",
+                f"{point.graph:.1f}",
+                f"{point.sweep:.2f}",
+                f"{point.cleanup:.2f}",
             ]
-            for each in points
+            for point in points
         ],
     )
     return [calls, work]
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=SIZES)
-    arguments.add_argument("--repeats", type=int, default=40)
-    told = arguments.parse_args()
-    asyncio.run(main(told.sizes, told.repeats))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")], default=SIZES)
+    parser.add_argument("--repeats", type=int, default=40)
+    asyncio.run(main(**vars(parser.parse_args())))

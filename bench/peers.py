@@ -1,4 +1,4 @@
-"""A butler beside its peers: the same model, the same texts, the same machine, the same run."""
+"""Bench of butlers against other agent memories: the same model, texts, machine and run."""
 
 import argparse
 import asyncio
@@ -25,67 +25,67 @@ import psutil
 from butlers import embedded_server
 from butlers.modules.memory import minilm
 from butlers.modules.memory.onnx_model import load_minilm
+from harness import SEEDS, Vectors, interpolate, sentence
 from report import Report, Table
 from startup import server_processes
-from world import SEEDS, like, sentence
 
 sys.path.insert(1, str(Path(__file__).parent / "peers"))
-from environments import CACHE, PEERS, Peer, missing, quietly
+from environments import CACHE, PEERS, Peer, install, isolated_environment
 
-OURS = "with_butlers.py"
+BUTLERS_DRIVER = "with_butlers.py"
 SIZES = (1_000, 10_000, 100_000)
 STORES, QUESTIONS, PROBES = 100, 60, 20
-PATIENCE_SECONDS = 20
-FILL_SECONDS, CALL_SECONDS, PHASE_SECONDS = 240, 60, 8
+SLOW_STORES_SECONDS = 20
+FILL_TIMEOUT_SECONDS, CALL_TIMEOUT_SECONDS, PHASE_SECONDS = 240, 60, 8
 _CHUNK = 20_000
 _MIB = 2.0**20
 Figures = dict[str, float | str]
 
 
-class Over(Exception):
-    """Something took longer than it is given."""
+class TimedOut(Exception):
+    """A peer exceeded a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What is asked and told, the same for everybody."""
+    """The texts to store and to search for, the same for every peer."""
 
-    told: Sequence[str]
-    asked: Sequence[str]
+    to_store: Sequence[str]
+    questions: Sequence[str]
     probes: Sequence[str]
 
     @classmethod
-    def new(cls) -> "Texts":
-        """Sentences nobody was filled with; a probe is half of the words of one of them."""
+    def generate(cls) -> "Texts":
+        """New sentences; a probe is six of the ten words of one of the first."""
         rng = random.Random(11)
-        told = [sentence(rng) for _ in range(STORES)]
-        probes = [" ".join(rng.sample(text.split(), 6)) for text in told[:PROBES]]
-        return cls(told, [sentence(rng) for _ in range(2 * QUESTIONS + 1)], probes)
+        to_store = [sentence(rng) for _ in range(STORES)]
+        probes = [" ".join(rng.sample(text.split(), 6)) for text in to_store[:PROBES]]
+        return cls(to_store, [sentence(rng) for _ in range(2 * QUESTIONS + 1)], probes)
 
 
-def make(folder: Path, sizes: Sequence[int]) -> Path:
-    """Texts and vectors to fill everybody with, as `world.fill` makes them; the model they all use."""
+def write_data(folder: Path, sizes: Sequence[int]) -> Path:
+    """Write the texts and vectors that every peer is filled with; returns the path of the model."""
     seeding, words = random.Random(5), random.Random(7)
-    kept = CACHE / "model" / f"seeds-{SEEDS}.npy"
-    if not kept.exists():
+    seeds_file = CACHE / "model" / f"seeds-{SEEDS}.npy"
+    if not seeds_file.exists():
         model = load_minilm(CACHE / "model")
-        np.save(kept, [model.vectors([sentence(seeding)])[0] for _ in range(SEEDS)])
-    seeds = np.load(kept).astype(np.float32)
+        np.save(seeds_file, [model.vectors([sentence(seeding)])[0] for _ in range(SEEDS)])
+    seeds = np.load(seeds_file).astype(np.float32)
     np.save(folder / "seeds.npy", seeds)
     for size in sizes:
         numbers = np.random.default_rng(7)
-        parts = [like(seeds, min(_CHUNK, size - start), numbers) for start in range(0, size, _CHUNK)]
+        parts = [interpolate(seeds, min(_CHUNK, size - start), numbers) for start in range(0, size, _CHUNK)]
         np.save(folder / f"vectors-{size}.npy", np.concatenate(parts).astype(np.float32))
     texts = [sentence(words) for _ in range(max(sizes))]
     (folder / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
     return minilm.graph_file(CACHE / "model")
 
 
-class Driven:
-    """A peer in a process of its own, asked line by line."""
+class DriverProcess:
+    """A peer's driver in its own process; requests and answers are lines of JSON."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -94,43 +94,42 @@ class Driven:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._said: list[str] = []
-        self._listening = threading.Thread(target=self._listen, daemon=True)
-        self._listening.start()
+        self._stderr: list[str] = []
+        self._reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._reader.start()
 
-    def ask(self, do: str, texts: Sequence[str]) -> dict[str, Any]:
-        """Seconds and findings of each call, as many as there was time for."""
+    def request(self, action: str, texts: Sequence[str]) -> dict[str, Any]:
+        """Seconds and results of the calls made in time; raises TimedOut when no call returns."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        # Killed, it answers with an end of file: no call is waited for longer than that.
-        watch = threading.Timer(CALL_SECONDS + PHASE_SECONDS, self._process.kill)
-        watch.start()
+        # Killing the process ends its output, and with it the wait for a line.
+        watchdog = threading.Timer(CALL_TIMEOUT_SECONDS + PHASE_SECONDS, self._process.kill)
+        watchdog.start()
         try:
-            print(
-                json.dumps({"do": do, "texts": texts, "seconds": PHASE_SECONDS}), file=self._process.stdin, flush=True
-            )
+            message = {"action": action, "texts": texts, "seconds": PHASE_SECONDS}
+            print(json.dumps(message), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
         finally:
-            overdue = not watch.is_alive()
-            watch.cancel()
+            timed_out = not watchdog.is_alive()
+            watchdog.cancel()
         if line:
-            told: dict[str, Any] = json.loads(line)
-            return told
-        if overdue:
-            raise Over(f"over {CALL_SECONDS} s")
-        self._listening.join(5)
-        raise RuntimeError("".join(self._said[-12:]))
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        if timed_out:
+            raise TimedOut(f"over {CALL_TIMEOUT_SECONDS} s")
+        self._reader.join(5)
+        raise RuntimeError("".join(self._stderr[-12:]))
 
-    def first(self, question: str) -> float:
-        """Seconds from the start of its process to an answer."""
-        told = self.ask("search", [question])
-        seconds: float = told["ended"] - (told["began"] or self._began)
+    def start_seconds(self, question: str) -> float:
+        """Seconds from the start of the peer's process to its first answer."""
+        answer = self.request("search", [question])
+        seconds: float = answer["ended_at"] - (answer["started_at"] or self._started_at)
         return seconds
 
     def close(self) -> None:
-        """Let it end by itself, and end it where it does not."""
+        """Close its input; kill it when it does not end within 30 s."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -140,139 +139,143 @@ class Driven:
             self._process.kill()
             self._process.wait()
 
-    def _listen(self) -> None:
+    def _read_stderr(self) -> None:
         assert self._process.stderr is not None
-        self._said += self._process.stderr
+        self._stderr += self._process.stderr
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all peers are measured with."""
+    """The measurement of a peer, with the model and the data that all peers share."""
 
     graph: Path
-    made: Path
+    data: Path
     texts: Texts
-    asked: "np.ndarray[Any, Any]"
-    """The vectors of the questions."""
+    question_vectors: Vectors
 
-    def measured(self, peers: Sequence[Peer], size: int) -> list[Figures]:
-        """Everything about a peer at one size, in a place of its own; two faces of one peer share it."""
-        place = Path(tempfile.mkdtemp(prefix="butlers-peers-"))
-        place.chmod(0o755)
+    def measure(self, interfaces: Sequence[Peer], size: int) -> list[Figures]:
+        """The figures of each interface of one peer at one size; the interfaces share the filled folder."""
+        folder = Path(tempfile.mkdtemp(prefix="butlers-peers-"))
+        folder.chmod(0o755)
         try:
-            with _database(peers[0], place) as dsn:
-                command = self._command(peers[0], place, size, dsn)
-                filled = _filled(command, quietly(place))
-                return [{"fill_seconds": filled, **self._running(peer, command, place, size, dsn)} for peer in peers]
+            with _database(interfaces[0], folder) as dsn:
+                command = self._fill_command(interfaces[0], folder, size, dsn)
+                seconds = _fill(command, isolated_environment(folder))
+                return [
+                    {"fill_seconds": seconds, **self._measure_interface(peer, command, folder, size, dsn)}
+                    for peer in interfaces
+                ]
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _running(self, peer: Peer, command: Sequence[str], place: Path, size: int, dsn: str | None) -> Figures:
-        python, driver, _, setting = command
-        running = Driven([python, driver, "answer", setting], {**quietly(place), "PEER": peer.name})
+    def _measure_interface(
+        self, peer: Peer, command: Sequence[str], folder: Path, size: int, dsn: str | None
+    ) -> Figures:
+        python, driver, _, settings = command
+        environment = {**isolated_environment(folder), "PEER": peer.name}
+        process = DriverProcess([python, driver, "answer", settings], environment)
         try:
-            return self._asked(peer, running, place, size, dsn)
+            return self._measure_calls(peer, process, folder, size, dsn)
         finally:
-            running.close()
+            process.close()
 
-    def _recall(self, found: Sequence[Sequence[str]], start: int, size: int) -> float:
-        """The share of the ten nearest, by comparing every vector, that was found."""
-        texts = json.loads((self.made / "texts.json").read_text(encoding="utf-8"))
-        vectors = np.load(self.made / f"vectors-{size}.npy", mmap_mode="r")
-        nearest = np.argsort(-(self.asked[start : start + len(found)] @ vectors.T), axis=1)[:, :10]
-        wanted = [{texts[number] for number in row} for row in nearest]
-        return statistics.fmean(len(each & set(some)) / 10 for each, some in zip(wanted, found, strict=True))
+    def _recall(self, results: Sequence[Sequence[str]], start: int, size: int) -> float:
+        """The share of the ten nearest texts, by comparison of every vector, among the results."""
+        texts = json.loads((self.data / "texts.json").read_text(encoding="utf-8"))
+        vectors = np.load(self.data / f"vectors-{size}.npy", mmap_mode="r")
+        nearest = np.argsort(-(self.question_vectors[start : start + len(results)] @ vectors.T), axis=1)[:, :10]
+        expected = [{texts[number] for number in row} for row in nearest]
+        return statistics.fmean(len(near & set(row)) / 10 for near, row in zip(expected, results, strict=True))
 
-    def _command(self, peer: Peer, place: Path, size: int, dsn: str | None) -> list[str]:
-        setting = {
-            "place": str(place),
+    def _fill_command(self, peer: Peer, folder: Path, size: int, dsn: str | None) -> list[str]:
+        settings = {
+            "folder": str(folder),
             "graph": str(self.graph),
             "tokenizer": str(minilm.model_folder() / "tokenizer.json"),
-            "made": str(self.made),
+            "data": str(self.data),
             "size": size,
             "environment": str(peer.environment),
             "dsn": dsn,
         }
         driver = Path(__file__).parent / "peers" / peer.driver
-        return [str(peer.python), str(driver), "fill", json.dumps(setting)]
+        return [str(peer.python), str(driver), "fill", json.dumps(settings)]
 
-    def _asked(self, peer: Peer, running: Driven, place: Path, size: int, dsn: str | None) -> Figures:
-        first, *asked = self.texts.asked
-        figures: Figures = {"start_seconds": running.first(first), "disk_mib": _disk(place, dsn)}
-        searched = running.ask("search", asked[:QUESTIONS])
-        figures |= _percentiles("search", searched["taken"])
-        figures["answers"] = statistics.fmean(len(found) for found in searched["found"])
-        by_meaning = running.ask("meaning", asked[QUESTIONS:]) if peer.driver == OURS else None
-        if by_meaning is not None:
-            figures |= _percentiles("meaning", by_meaning["taken"])
+    def _measure_calls(self, peer: Peer, process: DriverProcess, folder: Path, size: int, dsn: str | None) -> Figures:
+        first, *questions = self.texts.questions
+        figures: Figures = {"start_seconds": process.start_seconds(first), "disk_mib": _disk_mib(folder, dsn)}
+        searches = process.request("search", questions[:QUESTIONS])
+        figures |= _percentiles("search", searches["seconds"])
+        figures["answers"] = statistics.fmean(len(results) for results in searches["results"])
+        semantic = process.request("semantic", questions[QUESTIONS:]) if peer.driver == BUTLERS_DRIVER else None
+        if semantic is not None:
+            figures |= _percentiles("meaning", semantic["seconds"])
         if peer.embeds:
-            found, start = (by_meaning["found"], QUESTIONS) if by_meaning else (searched["found"], 0)
-            figures["recall_at_10"] = self._recall(found, start, size)
-        figures |= _memory(searched["processes"], place if peer.postgres else None)
-        stored = running.ask("store", self.texts.told[:PROBES])["taken"]
-        if sum(stored) < PATIENCE_SECONDS:
-            stored += running.ask("store", self.texts.told[PROBES:])["taken"]
-        figures["stores_a_second"] = len(stored) / sum(stored)
-        probed = [number for number in range(PROBES) if number < len(stored)]
-        found = running.ask("search", [self.texts.probes[number] for number in probed])["found"]
-        hits = [
-            any(self.texts.told[number] in each for each in some) for number, some in zip(probed, found, strict=False)
-        ]
+            results, start = (semantic["results"], QUESTIONS) if semantic else (searches["results"], 0)
+            figures["recall_at_10"] = self._recall(results, start, size)
+        figures |= _memory(searches["processes"], folder if peer.postgres else None)
+        stores = process.request("store", self.texts.to_store[:PROBES])["seconds"]
+        if sum(stores) < SLOW_STORES_SECONDS:
+            stores += process.request("store", self.texts.to_store[PROBES:])["seconds"]
+        figures["stores_a_second"] = len(stores) / sum(stores)
+        found = process.request("search", self.texts.probes[: len(stores)])["results"]
+        pairs = zip(self.texts.to_store, found, strict=False)
+        hits = [any(text in result for result in results) for text, results in pairs]
         figures["found_share"] = sum(hits) / max(1, len(hits))
         return figures
 
 
-def _filled(command: Sequence[str], environment: Mapping[str, str]) -> float:
-    began = time.monotonic()
+def _fill(command: Sequence[str], environment: Mapping[str, str]) -> float:
+    """Fill the peer; returns the seconds. Raises TimedOut or RuntimeError."""
+    started = time.monotonic()
     try:
-        done = subprocess.run(
-            command, env=environment, check=False, capture_output=True, text=True, timeout=FILL_SECONDS
+        result = subprocess.run(
+            command, env=environment, check=False, capture_output=True, text=True, timeout=FILL_TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired:
-        raise Over(f"over {FILL_SECONDS} s to fill") from None
-    if done.returncode:
-        raise RuntimeError(done.stderr[-1500:])
-    return time.monotonic() - began
+        raise TimedOut(f"over {FILL_TIMEOUT_SECONDS} s to fill") from None
+    if result.returncode:
+        raise RuntimeError(result.stderr[-1500:])
+    return time.monotonic() - started
 
 
 @contextlib.contextmanager
-def _database(peer: Peer, place: Path) -> Iterator[str | None]:
-    """An embedded server of its own for those that need one; it is up before they start."""
+def _database(peer: Peer, folder: Path) -> Iterator[str | None]:
+    """The address of an embedded server started for a peer that needs one; None for others."""
     if not peer.postgres:
         yield None
         return
-    cluster = embedded_server.acquire(place)
+    cluster = embedded_server.acquire(folder)
     try:
         yield cluster.dsn("postgres")
     finally:
         cluster.release()
 
 
-def _percentiles(name: str, taken: Sequence[float]) -> Figures:
-    known = sorted(taken)
-    at = {"p50": statistics.median(known), "p95": known[min(len(known) - 1, int(len(known) * 0.95))]}
-    return {f"{name}_{which}_ms": value * 1000 for which, value in at.items()}
+def _percentiles(name: str, seconds: Sequence[float]) -> Figures:
+    ordered = sorted(seconds)
+    p95 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
+    return {f"{name}_p50_ms": statistics.median(ordered) * 1000, f"{name}_p95_ms": p95 * 1000}
 
 
 def _memory(processes: Sequence[int], home: Path | None) -> Figures:
-    """PSS and RSS of its processes with all their children, and of its database server."""
+    """PSS and RSS of the peer's processes with their children, and of its database server."""
     own = [psutil.Process(pid) for pid in processes]
-    own += [child for each in own for child in each.children(recursive=True)]
+    own += [child for process in own for child in process.children(recursive=True)]
     server = server_processes(home) if home else []
     figures: Figures = {}
-    for name, some in (("process", own), ("server", server)):
-        full = [each.memory_full_info() for each in some]
-        figures[f"{name}_pss_mib"] = sum(getattr(info, "pss", info.uss) for info in full) / _MIB
-        figures[f"{name}_rss_mib"] = sum(info.rss for info in full) / _MIB
+    for name, group in (("process", own), ("server", server)):
+        infos = [process.memory_full_info() for process in group]
+        figures[f"{name}_pss_mib"] = sum(getattr(info, "pss", info.uss) for info in infos) / _MIB
+        figures[f"{name}_rss_mib"] = sum(info.rss for info in infos) / _MIB
     figures["memory_mib"] = float(figures["process_pss_mib"]) + float(figures["server_pss_mib"])
     return figures
 
 
-def _disk(place: Path, dsn: str | None) -> float:
-    """MiB of its database, or of its files without the model."""
+def _disk_mib(folder: Path, dsn: str | None) -> float:
+    """MiB of the peer's database, or of its files without the model."""
     if dsn is not None:
         return asyncio.run(_database_bytes(dsn)) / _MIB
-    files = (path for path in place.rglob("*") if path.is_file() and ".cache" not in path.relative_to(place).parts)
+    files = (path for path in folder.rglob("*") if path.is_file() and ".cache" not in path.relative_to(folder).parts)
     return sum(path.stat().st_size for path in files) / _MIB
 
 
@@ -283,48 +286,48 @@ async def _database_bytes(dsn: str) -> int:
     return size
 
 
-Found = dict[str, dict[str, float | str]]
+Results = dict[str, Figures]
 
 
-def measured(peers: Sequence[Peer], sizes: Sequence[int]) -> Found:
-    """By peer, each figure with the size it was measured at; what could not be measured says why."""
-    found: Found = {peer.name: {"version": peer.version} for peer in peers}
-    present = []
+def measure(peers: Sequence[Peer], sizes: Sequence[int]) -> Results:
+    """The figures of each peer by figure and size; `missing` says why a peer was not measured."""
+    results: Results = {peer.name: {"version": peer.version} for peer in peers}
+    installed = []
     for peer in peers:
-        if reason := missing(peer):
-            found[peer.name]["missing"] = reason
+        if reason := install(peer):
+            results[peer.name]["missing"] = reason
             _progress(f"{peer.name}: {reason}")
         else:
-            present.append(peer)
+            installed.append(peer)
     with tempfile.TemporaryDirectory(prefix="butlers-peers-") as folder:
-        _progress("making texts and vectors")
-        texts, model = Texts.new(), load_minilm(CACHE / "model")
-        asked = np.asarray([model.vectors([question])[0] for question in texts.asked[1:]], dtype=np.float32)
-        bench = Bench(make(Path(folder), sizes), Path(folder), texts, asked)
-        # All of them at one size before any at the next: whoever is compared is measured about the same time.
+        _progress("generating texts and vectors")
+        texts, model = Texts.generate(), load_minilm(CACHE / "model")
+        vectors = np.asarray([model.vectors([text])[0] for text in texts.questions[1:]], dtype=np.float32)
+        bench = Bench(write_data(Path(folder), sizes), Path(folder), texts, vectors)
+        # All peers at one size before the next size, so that compared figures are measured close in time.
         for size in sizes:
-            for _, faces in itertools.groupby(present, lambda peer: peer.driver):
-                for name, figures in _at(bench, list(faces), size).items():
-                    found[name] |= {f"{figure}_{size}": value for figure, value in figures.items()}
-    return found
+            for _, interfaces in itertools.groupby(installed, lambda peer: peer.driver):
+                for name, figures in _measure_size(bench, list(interfaces), size).items():
+                    results[name] |= {f"{figure}_{size}": value for figure, value in figures.items()}
+    return results
 
 
-def _at(bench: Bench, faces: Sequence[Peer], size: int) -> dict[str, Figures]:
-    """The figures of one size; a peer that fails or takes too long does not keep the others from being measured."""
-    began = time.monotonic()
+def _measure_size(bench: Bench, interfaces: Sequence[Peer], size: int) -> dict[str, Figures]:
+    """The figures of one peer at one size by interface; `missing` when it failed or timed out."""
+    started = time.monotonic()
     try:
-        figures = bench.measured(faces, size)
-    except Over as over:
-        figures = [{"missing": str(over)} for _ in faces]
+        figures = bench.measure(interfaces, size)
+    except TimedOut as timeout:
+        figures = [{"missing": str(timeout)} for _ in interfaces]
     except (RuntimeError, psutil.Error) as error:
         print(error, file=sys.stderr)
-        figures = [{"missing": "failed"} for _ in faces]
-    known = {peer.name: each for peer, each in zip(faces, figures, strict=True)}
-    for name, each in known.items():
-        shown = (f"{figure} {value:.3g}" if isinstance(value, float) else value for figure, value in each.items())
+        figures = [{"missing": "failed"} for _ in interfaces]
+    by_name = {peer.name: values for peer, values in zip(interfaces, figures, strict=True)}
+    for name, values in by_name.items():
+        shown = (f"{figure} {value:.3g}" if isinstance(value, float) else value for figure, value in values.items())
         _progress(f"{name}, {size:,}: {', '.join(shown)}")
-    _progress(f"{time.monotonic() - began:.0f} s")
-    return known
+    _progress(f"{time.monotonic() - started:.0f} s")
+    return by_name
 
 
 def _progress(line: str) -> None:
@@ -332,84 +335,85 @@ def _progress(line: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """Figures as they stand in a table, each with its ratio to ours."""
+class CellFormatter:
+    """Table cells with the ratio to the figure of butlers."""
 
-    found: Found
-    ours: str
+    results: Results
+    baseline: str
 
-    def cell(self, peer: str, figure: str, against: str, size: int) -> str:
-        """The value and how many times ours it is; or why there is none."""
-        own = self.found[peer]
-        value, base = own.get(f"{figure}_{size}"), self.found[self.ours].get(f"{against}_{size}")
+    def cell(self, peer: str, figure: str, baseline_figure: str, size: int) -> str:
+        """The value with its ratio to the baseline, or the reason why it is missing."""
+        figures = self.results[peer]
+        value, base = figures.get(f"{figure}_{size}"), self.results[self.baseline].get(f"{baseline_figure}_{size}")
         if not isinstance(value, float):
-            return str(own.get(f"missing_{size}", own.get("missing", "")))
+            return str(figures.get(f"missing_{size}", figures.get("missing", "")))
         shown = f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
         if not isinstance(base, float) or value == base:
             return shown
         return f"{shown} ({value / base:.2f}×)"
 
 
-def report(found: Found, peers: Sequence[Peer], sizes: Sequence[int]) -> Report:
-    """The tables, and the numbers behind them."""
-    cells = Cells(found, peers[0].name)
+def report(results: Results, peers: Sequence[Peer], sizes: Sequence[int]) -> Report:
+    """The report on all peers and sizes."""
+    cells = CellFormatter(results, peers[0].name)
     return Report(
         "peers",
-        "Beside its peers",
+        "Comparison with peers",
         "The same embedding model with the same session settings, the same texts and vectors, one peer after the "
-        "other in one run, each through the interface its users use. In parentheses: times ours, the first row.",
-        dict(found),
-        [_who(peers), _finding(cells, peers, sizes), _taking(cells, peers, sizes)],
+        "other in one run, each through the interface its users use. In parentheses: the ratio to the first row.",
+        dict(results),
+        [_peer_table(peers), _search_table(cells, peers, sizes), _resource_table(cells, peers, sizes)],
         ["peers.svg"],
     )
 
 
-def _who(peers: Sequence[Peer]) -> Table:
+def _peer_table(peers: Sequence[Peer]) -> Table:
     return Table(
-        "Who is measured",
-        "Up to each size everybody is filled in bulk, past the interface where it is slow: COPY or INSERT into the "
-        "tables the peer made, with the columns it writes, and the index it would have by default built after that "
-        "by its own statement. The vectors lie between real ones. What is timed goes through the interface. "
-        "mcp-memory-service loads the model with a session of its own, from the same files.",
+        "Peers",
+        "Each peer is filled in bulk, below its interface where that is slow: COPY or INSERT into the tables the "
+        "peer created, with the columns it writes; its default index is built afterwards with its own statement. The "
+        "vectors lie between vectors of the model. Timed calls go through the interface. mcp-memory-service loads "
+        "the same model files in its own session.",
         ["", "version", "interface", "searches by", "filled by"],
         [[peer.name, peer.version, peer.interface, peer.searches, peer.filled] for peer in peers],
     )
 
 
-def _finding(cells: Cells, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
+def _search_table(cells: CellFormatter, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
     rows = []
     for peer in peers:
-        kinds = {"search": peer.name, "meaning": f"{peer.name}, by meaning alone"}
-        for kind in kinds if peer.driver == OURS else ["search"]:
+        labels = {"search": peer.name, "meaning": f"{peer.name}, semantic only"}
+        for kind in labels if peer.driver == BUTLERS_DRIVER else ["search"]:
             figures = [
-                (f"{kind}_{which}_ms", f"search_{which}_ms", size) for size in sizes for which in ("p50", "p95")
+                (f"{kind}_{percentile}_ms", f"search_{percentile}_ms", size)
+                for size in sizes
+                for percentile in ("p50", "p95")
             ]
-            rows.append([kinds[kind], *(cells.cell(peer.name, *figure) for figure in figures)])
+            rows.append([labels[kind], *(cells.cell(peer.name, *figure) for figure in figures)])
     return Table(
         "A search, ms",
-        f"{QUESTIONS} questions never asked before, one after another, ten answers wanted; the first question is not "
-        "counted. The MCP memory server is asked for the longest word of the question, since it looks for the query "
-        f"as it stands. Whoever has no answer after {CALL_SECONDS} s is given up.",
-        ["", *(f"{which} at {size:,}" for size in sizes for which in ("p50", "p95"))],
+        f"{QUESTIONS} new questions, one after the other, with a limit of ten results; the first question is not "
+        "counted. The MCP memory server gets the longest word of the question, since it searches for the query as a "
+        f"substring. The timeout is {CALL_TIMEOUT_SECONDS} s.",
+        ["", *(f"{percentile} at {size:,}" for size in sizes for percentile in ("p50", "p95"))],
         rows,
     )
 
 
-def _taking(cells: Cells, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
+def _resource_table(cells: CellFormatter, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
     largest = sizes[-1]
     figures = ("stores_a_second", "start_seconds", "memory_mib", "recall_at_10", "found_share")
     rows = []
     for peer in peers:
-        some = [cells.cell(peer.name, figure, figure, largest) for figure in figures]
-        rows.append([peer.name, *some, *(cells.cell(peer.name, "disk_mib", "disk_mib", size) for size in sizes)])
+        row = [cells.cell(peer.name, figure, figure, largest) for figure in figures]
+        rows.append([peer.name, *row, *(cells.cell(peer.name, "disk_mib", "disk_mib", size) for size in sizes)])
     return Table(
-        "What it takes",
-        f"With {largest:,} memories there, but for the disk. {STORES} texts stored one after another, or "
-        f"{PROBES} where those took over {PATIENCE_SECONDS} s. "
-        "Start: from the start of its process to the first answer, the PostgreSQL server up already for those that "
-        "have one. Memory: PSS of its processes and its database server. Nearest: the share of the ten nearest by "
-        "meaning among the answers, against comparing every vector. Found: of texts just stored, asked for with "
-        "six of their ten words, the share among the answers. Disk: its database or its files, without the model.",
+        "Stores, start, memory and disk",
+        f"All columns but the disk: with {largest:,} memories. Stores: {STORES} texts one after the other, or "
+        f"{PROBES} where those took over {SLOW_STORES_SECONDS} s. Start: from the start of the process to the first "
+        "answer, with the PostgreSQL server up already. Memory: PSS of the processes and of the database server. "
+        "Nearest: the share of the ten nearest vectors, by comparison of all, among the results. Found: the share of "
+        "just stored texts that six of their ten words find. Disk: the database or the files, without the model.",
         [
             "",
             "stores a second",
@@ -424,17 +428,18 @@ def _taking(cells: Cells, peers: Sequence[Peer], sizes: Sequence[int]) -> Table:
 
 
 def main(sizes: Sequence[int], only: Sequence[str]) -> None:
-    """Measure, print, keep."""
+    """Measure and print; a full run is published."""
     peers = [peer for peer in PEERS if not only or peer.name in only or peer.name == PEERS[0].name]
-    made = report(measured(peers, sizes), peers, sizes)
-    print(made.markdown())
-    if not only and tuple(sizes) == SIZES:
-        print(f"written: {made.save().name}")
+    finished = report(measure(peers, sizes), peers, sizes)
+    if only or tuple(sizes) != SIZES:
+        print(finished.markdown())
+    else:
+        finished.publish()
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    arguments.add_argument("--only", action="append", default=[], choices=[peer.name for peer in PEERS])
-    asked = arguments.parse_args()
-    main([int(size) for size in asked.sizes.split(",")], asked.only)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--only", action="append", default=[], choices=[peer.name for peer in PEERS])
+    options = parser.parse_args()
+    main([int(size) for size in options.sizes.split(",")], options.only)

@@ -1,4 +1,4 @@
-"""Pictures of what was measured, drawn from `results/*.json`."""
+"""Plots of the results in `results/*.json`."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator
 from report import BENCH, RESULTS
 
 PLOTS = BENCH / "plots"
-OURS, GREY, INK = "#2f6f6d", "#b9b4a9", "#2b2b2b"
+BUTLERS_COLOUR, GREY = "#2f6f6d", "#b9b4a9"
 PALETTE = ("#2f6f6d", "#d98e48", "#7a6a9c", "#4f7fb0", "#a8565f", "#8a8f3c", "#6d6d6d")
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -33,7 +33,7 @@ _STYLE: dict[Any, Any] = {
     "grid.color": "#e6e3dc",
     "legend.frameon": False,
     "figure.facecolor": "white",
-    # The same numbers make the same file.
+    # Makes the files reproducible.
     "svg.hashsalt": "butlers",
     "svg.fonttype": "path",
 }
@@ -42,22 +42,29 @@ Measured = Mapping[str, Any]
 
 
 def limits(measured: Measured) -> Figure:
-    """Each call beside a stack of its parts."""
+    """Each call next to a stack of its parts."""
     figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
     tools = list(measured)
     parts = {"model": PALETTE[3], "SQL": PALETTE[1], "protocol": PALETTE[2]}
-    below = [0.0] * len(tools)
-    places = range(len(tools))
+    bottoms = [0.0] * len(tools)
+    positions = range(len(tools))
     for part, colour in parts.items():
         values = [measured[tool][part] for tool in tools]
-        axes.bar([place - 0.2 for place in places], values, 0.36, bottom=below, color=colour, label=f"bare: {part}")
-        below = [low + value for low, value in zip(below, values, strict=True)]
-    wholes = [measured[tool]["whole"] for tool in tools]
-    axes.bar([place + 0.2 for place in places], wholes, 0.36, color=OURS, label="the whole call")
-    for place, tool in enumerate(tools):
-        at, said = (place + 0.2, measured[tool]["whole"]), f"{measured[tool]['ratio']:.2f}×"
-        axes.annotate(said, at, ha="center", va="bottom", weight="bold")
-    axes.set_xticks(list(places), tools)
+        axes.bar(
+            [position - 0.2 for position in positions],
+            values,
+            0.36,
+            bottom=bottoms,
+            color=colour,
+            label=f"bare: {part}",
+        )
+        bottoms = [low + value for low, value in zip(bottoms, values, strict=True)]
+    totals = [measured[tool]["whole"] for tool in tools]
+    axes.bar([position + 0.2 for position in positions], totals, 0.36, color=BUTLERS_COLOUR, label="the whole call")
+    for position, tool in enumerate(tools):
+        point, label = (position + 0.2, measured[tool]["whole"]), f"{measured[tool]['ratio']:.2f}×"
+        axes.annotate(label, point, ha="center", va="bottom", weight="bold")
+    axes.set_xticks(list(positions), tools)
     axes.set_ylabel("ms, median")
     axes.set_title("A call over HTTP, and the bare parts it is made of")
     axes.legend()
@@ -65,37 +72,37 @@ def limits(measured: Measured) -> Figure:
 
 
 def growth(measured: Measured) -> Figure:
-    """Calls and work as a tenant grows."""
+    """Calls, disk and background work by the number of memories."""
     points = measured["points"]
-    sizes = [each["memories"] for each in points]
-    figure, (calls, room, work) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
+    sizes = [point["memories"] for point in points]
+    figure, (calls, disk, work) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
     for name, colour in zip(("search", "recall", "context"), PALETTE, strict=False):
-        calls.plot(sizes, [each[name] * 1000 for each in points], "o-", color=colour, label=name)
-    calls.plot(sizes, [1000 / each["stores_a_second"] for each in points], "o--", color=GREY, label="store")
+        calls.plot(sizes, [point[name] * 1000 for point in points], "o-", color=colour, label=name)
+    calls.plot(sizes, [1000 / point["stores_a_second"] for point in points], "o--", color=GREY, label="store")
     calls.set_title("A call, ms")
-    for name, colour in (("table", GREY), ("indexes", OURS)):
-        room.plot(sizes, [each[name] / 2**20 for each in points], "o-", color=colour, label=name)
-    room.set_title("On disk, MiB")
+    for name, colour in (("table", GREY), ("indexes", BUTLERS_COLOUR)):
+        disk.plot(sizes, [point[name] / 2**20 for point in points], "o-", color=colour, label=name)
+    disk.set_title("On disk, MiB")
     for (name, label), colour in zip(_WORK.items(), PALETTE, strict=False):
-        work.plot(sizes, [each[name] for each in points], "o-", color=colour, label=label)
+        work.plot(sizes, [point[name] for point in points], "o-", color=colour, label=label)
     work.set_title("Work in the background, s")
-    for axes, logarithmic in ((calls, False), (room, True), (work, True)):
-        _by_size(axes, sizes, logarithmic=logarithmic)
+    for axes, logarithmic in ((calls, False), (disk, True), (work, True)):
+        _format_size_axis(axes, sizes, logarithmic=logarithmic)
     return figure
 
 
 def peers(measured: Measured) -> Figure:
-    """Searches as memories grow, stores, and how much of what was stored is found again."""
+    """Searches by the number of memories, stores a second, and the share of stored texts found again."""
     figure, (search, stores, found) = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
     names = [name for name, figures in measured.items() if any(key.startswith("search_p50") for key in figures)]
     sizes = sorted({int(key.rsplit("_", 1)[1]) for name in names for key in measured[name] if "search_p50" in key})
     for name, colour in zip(names, PALETTE, strict=False):
-        known = [size for size in sizes if isinstance(measured[name].get(f"search_p50_ms_{size}"), float)]
-        times = [measured[name][f"search_p50_ms_{size}"] for size in known]
-        ours = name.startswith("butlers")
-        search.plot(known, times, "o-", color=colour, label=name, linewidth=2.6 if ours else 1.4)
+        measured_sizes = [size for size in sizes if isinstance(measured[name].get(f"search_p50_ms_{size}"), float)]
+        times = [measured[name][f"search_p50_ms_{size}"] for size in measured_sizes]
+        width = 2.6 if name.startswith("butlers") else 1.4
+        search.plot(measured_sizes, times, "o-", color=colour, label=name, linewidth=width)
     search.set_title("A search, median ms")
-    _by_size(search, sizes, logarithmic=True)
+    _format_size_axis(search, sizes, logarithmic=True)
     search.get_legend().remove()
     for axes, key, title in ((stores, "stores_a_second", "Stores a second"), (found, "found_share", "Found again")):
         values = [measured[name].get(f"{key}_{sizes[-1]}", 0.0) for name in names]
@@ -108,7 +115,7 @@ def peers(measured: Measured) -> Figure:
     return figure
 
 
-def _by_size(axes: Axes, sizes: Sequence[int], *, logarithmic: bool) -> None:
+def _format_size_axis(axes: Axes, sizes: Sequence[int], *, logarithmic: bool) -> None:
     axes.set_xscale("log")
     axes.set_xticks(sizes, [_short(size) for size in sizes])
     axes.minorticks_off()
@@ -128,18 +135,18 @@ def _short(size: int) -> str:
 
 
 def quality(measured: Measured) -> Figure:
-    """Recall at ten for each way to ask, a group of bars for each collection."""
+    """Recall@10 of each retriever, in one group of bars for each collection."""
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    ways = list(next(iter(measured.values())))
-    width = 0.8 / len(ways)
-    for number, way in enumerate(ways):
-        values = [means[way]["recall@10"] * 100 for means in measured.values()]
-        places = [place + (number - len(ways) / 2 + 0.5) * width for place in range(len(measured))]
-        baseline = not way.startswith(("search", "recall"))
-        bars = axes.bar(places, values, width * 0.92, color=GREY if baseline else PALETTE[number], label=way)
+    retrievers = list(next(iter(measured.values())))
+    width = 0.8 / len(retrievers)
+    for number, retriever in enumerate(retrievers):
+        values = [means[retriever]["recall@10"] * 100 for means in measured.values()]
+        positions = [position + (number - len(retrievers) / 2 + 0.5) * width for position in range(len(measured))]
+        baseline = not retriever.startswith(("search", "recall"))
+        bars = axes.bar(positions, values, width * 0.92, color=GREY if baseline else PALETTE[number], label=retriever)
         if baseline:
             for bar in bars:
-                bar.set_hatch("//" if way == "BM25" else "..")
+                bar.set_hatch("//" if retriever == "BM25" else "..")
         axes.bar_label(bars, fmt="%.0f", fontsize=8)
     axes.set_xticks(range(len(measured)), list(measured))
     axes.set_ylabel("recall@10, %")
@@ -148,7 +155,7 @@ def quality(measured: Measured) -> Figure:
     return figure
 
 
-DRAWN: dict[str, Callable[[Measured], Figure]] = {
+PLOTS_BY_RESULT: dict[str, Callable[[Measured], Figure]] = {
     "limits": limits,
     "peers": peers,
     "growth": growth,
@@ -157,19 +164,19 @@ DRAWN: dict[str, Callable[[Measured], Figure]] = {
 
 
 def draw() -> list[Path]:
-    """Every picture whose numbers are there."""
+    """Draw the plots of all stored results; returns their paths."""
     PLOTS.mkdir(exist_ok=True)
-    made = []
+    paths = []
     with mpl.rc_context(_STYLE):
-        for name, picture in DRAWN.items():
+        for name, plot in PLOTS_BY_RESULT.items():
             path = RESULTS / f"{name}.json"
             if not path.is_file():
                 continue
-            figure = picture(json.loads(path.read_text(encoding="utf-8"))["measured"])
-            made.append(PLOTS / f"{name}.svg")
-            figure.savefig(made[-1], metadata={"Date": None})
+            figure = plot(json.loads(path.read_text(encoding="utf-8"))["measured"])
+            paths.append(PLOTS / f"{name}.svg")
+            figure.savefig(paths[-1], metadata={"Date": None})
             plt.close(figure)
-    return made
+    return paths
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How well questions find the memories that answer them, beside an exact comparison of vectors and BM25.
+"""Bench of retrieval quality: questions with known answers, against exact cosine similarity and BM25.
 
-Two files of JSON Lines. A memory: `{"space": ..., "id": ..., "content": ..., "subject": ...}`; a question:
-`{"space": ..., "id": ..., "question": ..., "answers": [ids]}`. A space is a world of its own: its memories are stored
-under a tenant of its own, and its questions are asked there. `space` and `subject` may be missing.
+A collection is two JSON Lines files. A memory: `{"space": ..., "id": ..., "content": ..., "subject": ...}`; a
+question: `{"space": ..., "id": ..., "question": ..., "answers": [ids]}`. Each space has its own tenant, where its
+memories are stored and its questions are asked. `space` and `subject` are optional.
 """
 
 import argparse
@@ -24,190 +24,181 @@ import Stemmer
 
 from butlers.caller import Caller
 from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
-from butlers.modules.memory.operations import reading, writing
-from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
+from harness import bench_butler, caller_for, recall, search, store_fact
 from report import BENCH, Report, Table
-from world import caller_of, world
 
 DEPTHS = (5, 10, 20)
-DEEPEST = max(DEPTHS)
-AT_ONCE = 8
+MAX_DEPTH = max(DEPTHS)
+CONCURRENT_STORES = 8
 FILES = ("memories.jsonl", "questions.jsonl")
 Line = Mapping[str, Any]
-Way = Callable[[str], Awaitable[Sequence[str]]]
 Ranking = Sequence[str]
+Retriever = Callable[[str], Awaitable[Ranking]]
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The memories of one world, and what is asked there."""
+    """The memories and questions of one tenant."""
 
     name: str
     memories: Sequence[Line]
     questions: Sequence[Line]
 
 
-def spaces(memories: Path, questions: Path) -> list[Space]:
-    """The worlds two files speak of."""
-    kept, asked = _by_space(memories), _by_space(questions)
-    return [Space(name, lines, asked.get(name, [])) for name, lines in kept.items()]
+def read_spaces(folder: Path) -> list[Space]:
+    """The spaces of a collection."""
+    memories, questions = (_read_by_space(folder / name) for name in FILES)
+    return [Space(name, lines, questions.get(name, [])) for name, lines in memories.items()]
 
 
-def _by_space(path: Path) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = defaultdict(list)
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.strip():
-            told = json.loads(line)
-            found[told.get("space", "")].append(told)
-    return found
+def _read_by_space(path: Path) -> dict[str, list[Line]]:
+    spaces: dict[str, list[Line]] = defaultdict(list)
+    for text in path.read_text(encoding="utf-8").splitlines():
+        if text.strip():
+            line = json.loads(text)
+            spaces[line.get("space", "")].append(line)
+    return spaces
 
 
-def graded(ranking: Ranking, answers: Sequence[str]) -> dict[str, float]:
-    """How good a ranking is for a question with these answers."""
-    wanted = set(answers)
-    grades = {f"recall@{depth}": len(wanted & set(ranking[:depth])) / len(wanted) for depth in DEPTHS}
-    first = next((place for place, each in enumerate(ranking[:DEEPEST], 1) if each in wanted), None)
-    gained = sum(1 / math.log2(place + 1) for place, each in enumerate(ranking[:10], 1) if each in wanted)
-    ideal = sum(1 / math.log2(place + 1) for place in range(1, min(len(wanted), 10) + 1))
-    return {**grades, "MRR": 1 / first if first else 0.0, "nDCG@10": gained / ideal}
+def score(ranking: Ranking, answers: Sequence[str]) -> dict[str, float]:
+    """Recall, MRR and nDCG of a ranking for a question with these answers."""
+    relevant = set(answers)
+    recalls = {f"recall@{depth}": len(relevant & set(ranking[:depth])) / len(relevant) for depth in DEPTHS}
+    first = next((rank for rank, memory in enumerate(ranking[:MAX_DEPTH], 1) if memory in relevant), None)
+    gain = sum(1 / math.log2(rank + 1) for rank, memory in enumerate(ranking[:10], 1) if memory in relevant)
+    ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(relevant), 10) + 1))
+    return {**recalls, "MRR": 1 / first if first else 0.0, "nDCG@10": gain / ideal}
 
 
-async def store(memory: Memory, caller: Caller, space: Space) -> dict[str, str]:
-    """Store a world's memories as facts; their ids there, and what they are called in the files."""
-    places = asyncio.Semaphore(AT_ONCE)
+async def store_memories(memory: Memory, caller: Caller, space: Space) -> dict[str, str]:
+    """Store a space's memories as facts; returns the ids of the file by the ids of the facts."""
+    slots = asyncio.Semaphore(CONCURRENT_STORES)
 
-    async def one(line: Line) -> tuple[str, str]:
+    async def store(line: Line) -> tuple[str, str]:
         fact = NewFact(subject=line.get("subject") or space.name, predicate=line["id"], content=line["content"])
-        async with places:
-            stored = await writing.store_fact(memory, caller, fact, Request("bench", {}))
+        async with slots:
+            stored = await store_fact(memory, caller, fact)
         return stored["id"], line["id"]
 
-    return dict(await asyncio.gather(*(one(line) for line in space.memories)))
+    return dict(await asyncio.gather(*(store(line) for line in space.memories)))
 
 
-async def ways(memory: Memory, caller: Caller, space: Space, called: Mapping[str, str]) -> dict[str, Way]:
-    """Every way to ask, ours and the baselines."""
+async def retrievers(
+    memory: Memory, caller: Caller, space: Space, file_ids: Mapping[str, str]
+) -> dict[str, Retriever]:
+    """The searches and recalls of the butler, and the baselines."""
 
-    def searching(mode: SearchMode) -> Way:
-        async def ask(question: str) -> Sequence[str]:
-            found = await reading.search(
-                memory,
-                caller,
-                question,
-                types=[MemoryType.FACT],
-                scope=None,
-                mode=mode,
-                limit=DEEPEST,
-                min_confidence=0.0,
+    def search_with(mode: SearchMode) -> Retriever:
+        async def retrieve(question: str) -> Ranking:
+            types = [MemoryType.FACT]
+            results = await search(
+                memory, caller, question, types=types, mode=mode, limit=MAX_DEPTH, min_confidence=0.0
             )
-            return [called[str(each["id"])] for each in found]
+            return [file_ids[str(result["id"])] for result in results]
 
-        return ask
+        return retrieve
 
-    def recalling(mode: SearchMode) -> Way:
+    def recall_with(mode: SearchMode) -> Retriever:
         retrieval = memory.config.retrieval.model_copy(update={"recall_mode": mode.value})
         configured = replace(memory, config=memory.config.model_copy(update={"retrieval": retrieval}))
 
-        async def ask(question: str) -> Sequence[str]:
-            kinds = (MemoryType.FACT, MemoryType.RULE)
-            found = await reading.recall(configured, caller, question, scope=None, limit=DEEPEST, types=kinds)
-            return [called[str(each["id"])] for each in found]
+        async def retrieve(question: str) -> Ranking:
+            results = await recall(configured, caller, question, MAX_DEPTH)
+            return [file_ids[str(result["id"])] for result in results]
 
-        return ask
+        return retrieve
 
     return {
-        "search, semantic": searching(SearchMode.SEMANTIC),
-        "search, keyword": searching(SearchMode.KEYWORD),
-        "search, hybrid": searching(SearchMode.HYBRID),
-        "search, blended": searching(SearchMode.BLENDED),
-        "recall": recalling(SearchMode.HYBRID),
-        "recall, blended": recalling(SearchMode.BLENDED),
+        "search, semantic": search_with(SearchMode.SEMANTIC),
+        "search, keyword": search_with(SearchMode.KEYWORD),
+        "search, hybrid": search_with(SearchMode.HYBRID),
+        "search, blended": search_with(SearchMode.BLENDED),
+        "recall": recall_with(SearchMode.HYBRID),
+        "recall, blended": recall_with(SearchMode.BLENDED),
         "exact cosine": await _cosine(memory, space),
         "BM25": _bm25(space),
     }
 
 
-async def _cosine(memory: Memory, space: Space) -> Way:
-    """Every vector compared, of the content alone."""
+async def _cosine(memory: Memory, space: Space) -> Retriever:
+    """Exact cosine similarity of the content alone."""
     ids = [line["id"] for line in space.memories]
     vectors = np.asarray(await memory.embedder.embed_batch([line["content"] for line in space.memories]))
 
-    async def ask(question: str) -> Sequence[str]:
-        near = vectors @ np.asarray(await memory.embedder.embed(question))
-        return [ids[place] for place in np.argsort(-near)[:DEEPEST]]
+    async def retrieve(question: str) -> Ranking:
+        similarities = vectors @ np.asarray(await memory.embedder.embed(question))
+        return [ids[index] for index in np.argsort(-similarities)[:MAX_DEPTH]]
 
-    return ask
+    return retrieve
 
 
-def _bm25(space: Space) -> Way:
+def _bm25(space: Space) -> Retriever:
     ids = [line["id"] for line in space.memories]
     stemmer = Stemmer.Stemmer("english")
-    index = bm25s.BM25()
-    index.index(
+    bm25 = bm25s.BM25()
+    bm25.index(
         bm25s.tokenize([line["content"] for line in space.memories], stemmer=stemmer, show_progress=False),
         show_progress=False,
     )
 
-    async def ask(question: str) -> Sequence[str]:
+    async def retrieve(question: str) -> Ranking:
         words = bm25s.tokenize(question, stemmer=stemmer, show_progress=False)
-        found, _ = index.retrieve(words, k=min(DEEPEST, len(ids)), show_progress=False)
-        return [ids[place] for place in found[0]]
+        indexes, _ = bm25.retrieve(words, k=min(MAX_DEPTH, len(ids)), show_progress=False)
+        return [ids[index] for index in indexes[0]]
 
-    return ask
+    return retrieve
 
 
 def collections() -> list[Path]:
-    """The folder of our own, and those of `BENCH_DATA` (or of `../shared/data`) that have both files."""
-    more = Path(os.environ.get("BENCH_DATA") or BENCH.parents[1] / "shared" / "data")
-    folders = [BENCH / "questions", *(sorted(more.iterdir()) if more.is_dir() else [])]
-    return [each for each in folders if all((each / name).is_file() for name in FILES)]
+    """The folders with both files: `questions`, and those in `BENCH_DATA` or `../shared/data`."""
+    data = Path(os.environ.get("BENCH_DATA") or BENCH.parents[1] / "shared" / "data")
+    folders = [BENCH / "questions", *(sorted(data.iterdir()) if data.is_dir() else [])]
+    return [folder for folder in folders if all((folder / name).is_file() for name in FILES)]
 
 
 async def main(folders: Sequence[Path]) -> None:
-    """Measure and keep."""
+    """Measure and publish."""
     tables: list[Table] = []
     measured: dict[str, object] = {}
     for folder in folders:
-        worlds = spaces(*(folder / name for name in FILES))
-        means = await _means(worlds)
+        spaces = read_spaces(folder)
+        means = await _mean_scores(spaces)
         measured[folder.name] = means
-        tables.append(_table(folder.name, worlds, means))
+        tables.append(_table(folder.name, spaces, means))
     about = (
-        "Memories are stored as facts, all of them with the defaults, and questions are asked as they are. Recall@k: "
-        "the share of the memories that answer a question which are among the first k. The baselines see the content "
-        "alone."
+        "Memories are stored as facts with the defaults; questions are asked unchanged. Recall@k: the share of a "
+        "question's answers that are among the first k results. The baselines see the content alone."
     )
-    report = Report("quality", "Quality", about, measured, tables, plots=["quality.svg"])
-    report.save()
-    print(report.markdown())
+    Report("quality", "Quality", about, measured, tables, plots=["quality.svg"]).publish()
 
 
-async def _means(worlds: Sequence[Space]) -> dict[str, dict[str, float]]:
-    grades: dict[str, list[dict[str, float]]] = defaultdict(list)
-    async with world("quality") as (butler, memory, _):
-        for number, space in enumerate(worlds):
+async def _mean_scores(spaces: Sequence[Space]) -> dict[str, dict[str, float]]:
+    """The mean of each score by the name of the retriever."""
+    scores: dict[str, list[dict[str, float]]] = defaultdict(list)
+    async with bench_butler("quality") as (butler, memory, _):
+        for number, space in enumerate(spaces):
             print(f"{space.name}: {len(space.memories)} memories, {len(space.questions)} questions", file=sys.stderr)
-            caller = caller_of(f"space-{number}", butler)
-            called = await store(memory, caller, space)
-            for name, ask in (await ways(memory, caller, space, called)).items():
+            caller = caller_for(f"space-{number}", butler)
+            file_ids = await store_memories(memory, caller, space)
+            for name, retrieve in (await retrievers(memory, caller, space, file_ids)).items():
                 for question in space.questions:
-                    grades[name].append(graded(await ask(question["question"]), question["answers"]))
+                    scores[name].append(score(await retrieve(question["question"]), question["answers"]))
     return {
-        name: {measure: statistics.mean(each[measure] for each in many) for measure in many[0]}
-        for name, many in grades.items()
+        name: {measure: statistics.mean(row[measure] for row in rows) for measure in rows[0]}
+        for name, rows in scores.items()
     }
 
 
-def _table(name: str, worlds: Sequence[Space], means: dict[str, dict[str, float]]) -> Table:
-    count = sum(len(space.memories) for space in worlds)
-    asked = sum(len(space.questions) for space in worlds)
-    rows = [[way, *(f"{value:.1%}" for value in values.values())] for way, values in means.items()]
-    note = f"{count:,} memories in {len(worlds)} spaces, {asked:,} questions."
-    return Table(f"Questions that find their answers: {name}", note, ["", *next(iter(means.values()))], rows)
+def _table(name: str, spaces: Sequence[Space], means: dict[str, dict[str, float]]) -> Table:
+    memories = sum(len(space.memories) for space in spaces)
+    questions = sum(len(space.questions) for space in spaces)
+    rows = [[retriever, *(f"{value:.1%}" for value in values.values())] for retriever, values in means.items()]
+    note = f"{memories:,} memories in {len(spaces)} spaces, {questions:,} questions."
+    return Table(f"Scores of the collection {name}", note, ["", *next(iter(means.values()))], rows)
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("folders", type=Path, nargs="*", help="Folders with memories.jsonl and questions.jsonl.")
-    asyncio.run(main(arguments.parse_args().folders or collections()))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", type=Path, nargs="*", help="Folders with memories.jsonl and questions.jsonl.")
+    asyncio.run(main(parser.parse_args().folders or collections()))

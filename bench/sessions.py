@@ -1,4 +1,4 @@
-"""What memory adds to a session: the block before, the episode after, against the runtime's own start."""
+"""Bench of sessions: the time that memory adds to the start and end of each runtime."""
 
 import argparse
 import asyncio
@@ -7,7 +7,6 @@ import os
 import random
 import statistics
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -20,97 +19,90 @@ from butlers.host.runtimes.command import CommandRuntime
 from butlers.host.runtimes.runtime import Runtime, SessionTask
 from butlers.host.spawner import SessionSpawner
 from butlers.modules.memory.domain.model import NewFact
-from butlers.modules.memory.operations import writing
-from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
+from harness import bench_butler, duration, fill_facts, seed_vectors, sentence, store_fact
 from report import Report, Table
-from world import fill, seed_vectors, sentence, world
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
-import models  # noqa: E402 — the tests' stand-in for a model
+import models  # noqa: E402 — the tests' model server
 
 FACTS = 2_000
 PROMPT = "Which tea should I order for breakfast with my sister?"
 
 
 async def main(repeats: int) -> None:
-    """Measure and keep."""
+    """Measure and publish."""
     rows: list[list[str]] = []
     measured: dict[str, object] = {}
     async with (
-        world("sessions") as (butler, memory, environment),
-        app.open_server(butler, by_the_clock=False),
-        _model(environment.home),
+        bench_butler("sessions") as (butler, memory, environment),
+        app.open_server(butler, with_jobs=False),
+        _model_server(environment.home),
     ):
         caller = butler.caller()
-        await _lived(butler, memory, caller)
+        await _fill(butler, memory, caller)
         for name, runtime in _runtimes(butler.config.folder):
-            bare, around = await _timed(butler, runtime, caller, repeats)
-            share = (around - bare) / bare
-            measured[name] = {"bare_seconds": bare, "with_memory_seconds": around, "added_share": share}
-            rows.append([name, f"{bare * 1000:.0f}", f"{around * 1000:.0f}", f"{share:+.0%}"])
+            bare, with_memory = await _measure(butler, runtime, caller, repeats)
+            share = (with_memory - bare) / bare
+            measured[name] = {"bare_seconds": bare, "with_memory_seconds": with_memory, "added_share": share}
+            rows.append([name, f"{bare * 1000:.0f}", f"{with_memory * 1000:.0f}", f"{share:+.0%}"])
     table = Table(
-        "A session, without and with memory around it",
-        f"Medians of {repeats} sessions in turns, with {FACTS:,} facts. Without: the runtime alone, started "
-        "and ended. With: the record, the block of memories, the credential, the runtime, the episode. The model "
-        "answers at once, so this is the least it takes. The CLI is measured where the tests have installed it.",
-        ["runtime", "alone, ms", "with memory, ms", "added"],
+        "A session without and with memory",
+        f"Medians of {repeats} sessions in turns, with {FACTS:,} facts. Without: the runtime alone, started and "
+        "ended. With: the record, the block of memories, the credential, the runtime, the episode. The model answers "
+        "at once, so this is the minimum. The CLI is measured where the tests have installed it.",
+        ["runtime", "runtime alone, ms", "with memory, ms", "added"],
         rows,
     )
-    about = "What a butler does around each session of its runtime."
-    report = Report("sessions", "Sessions", about, measured, [table])
-    report.save()
-    print(report.markdown())
+    about = "The work of a butler before and after each session of its runtime."
+    Report("sessions", "Sessions", about, measured, [table]).publish()
 
 
 @contextlib.asynccontextmanager
-async def _model(home: Path) -> AsyncIterator[None]:
-    """A stand-in for the model the CLI asks, which answers at once."""
+async def _model_server(home: Path) -> AsyncIterator[None]:
+    """A model server for the CLI that answers at once."""
     async with models.messages([models.writes("Darjeeling.")]) as model:
-        told = {"HOME": str(home), "ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "any"}
-        os.environ.update(told, CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
+        variables = {"HOME": str(home), "ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "any"}
+        os.environ.update(variables, CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
         yield
 
 
-async def _lived(butler: Butler, memory: Memory, caller: Caller) -> None:
+async def _fill(butler: Butler, memory: Memory, caller: Caller) -> None:
     rng = random.Random(4)
-    await fill(butler, memory, [(caller.tenant, FACTS)], await seed_vectors(memory, rng, 300), mixed=False)
+    await fill_facts(butler, memory, [(caller.tenant, FACTS)], await seed_vectors(memory, rng, 300), mixed=False)
     fact = NewFact(subject="user", predicate="tea", content=sentence(rng))
-    await writing.store_fact(memory, caller, fact, Request("bench", {}))
+    await store_fact(memory, caller, fact)
 
 
 def _runtimes(folder: Path) -> list[tuple[str, Runtime]]:
-    """A program that does nothing, an interpreter that starts, and the real CLI where it is installed."""
-    found: list[tuple[str, Runtime]] = [
+    """A program that does nothing, the Python interpreter, and the Claude Code CLI where it is installed."""
+    runtimes: list[tuple[str, Runtime]] = [
         ("`true`", CommandRuntime(["true"], folder)),
         ("Python, started and ended", CommandRuntime([sys.executable, "-c", "pass"], folder)),
     ]
     cli = next(ROOT.glob(".cache/claude-code/node_modules/@anthropic-ai/claude-code-*/claude"), None)
     if cli is not None:
-        found.append(("Claude Code CLI", ClaudeRuntime([str(cli)])))
-    return found
+        runtimes.append(("Claude Code CLI", ClaudeRuntime([str(cli)])))
+    return runtimes
 
 
-async def _timed(butler: Butler, runtime: Runtime, caller: Caller, repeats: int) -> tuple[float, float]:
-    around = SessionSpawner(
+async def _measure(butler: Butler, runtime: Runtime, caller: Caller, repeats: int) -> tuple[float, float]:
+    """Median seconds of the runtime alone, and of a session with memory."""
+    spawner = SessionSpawner(
         runtime, butler.database, 60, folder=butler.config.folder, config=butler.config.butler.sessions
     )
-    around.own, around.desk = butler.spawner.own, butler.spawner.desk
-    await around.spawn(caller, PROMPT, trigger_source="bench")
-    alone, whole = [], []
-    # In turns: whatever else the machine does then slows both down alike.
+    spawner.local_client, spawner.gateway = butler.spawner.local_client, butler.spawner.gateway
+    await spawner.spawn(caller, PROMPT, trigger_source="bench")
+    bare, with_memory = [], []
+    # They take turns, so that a busy machine slows both.
     for _ in range(repeats):
-        began = time.perf_counter()
-        await runtime.run(SessionTask(uuid4(), PROMPT, 60))
-        alone.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        await around.spawn(caller, PROMPT, trigger_source="bench")
-        whole.append(time.perf_counter() - began)
-    return statistics.median(alone), statistics.median(whole)
+        bare.append(await duration(runtime.run(SessionTask(uuid4(), PROMPT, 60))))
+        with_memory.append(await duration(spawner.spawn(caller, PROMPT, trigger_source="bench")))
+    return statistics.median(bare), statistics.median(with_memory)
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--repeats", type=int, default=10)
-    asyncio.run(main(arguments.parse_args().repeats))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=10)
+    asyncio.run(main(parser.parse_args().repeats))

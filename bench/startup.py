@@ -1,7 +1,4 @@
-"""How long a butler takes from process start to `ready:`, and what it weighs when it idles.
-
-The yardstick is the embedded server's own start: nothing that needs it can be ready sooner.
-"""
+"""Bench of start and idle memory: from process start to `ready:`, against the start of the embedded server."""
 
 import argparse
 import os
@@ -21,28 +18,28 @@ from pathlib import Path
 import psutil
 
 from butlers import embedded_server
-from report import Report, Table, spread
+from report import Report, Table, milliseconds, spread
 
 TOML = '[butler]\nname = "bench"\nport = 0\n\n[modules.memory]\nenabled = true\n'
 HEAVY = ("alembic", "sqlalchemy", "onnx", "onnxruntime", "tokenizers", "numpy")
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s*(\S+)")
-_MILLI, _MIB = 1000.0, 2.0**20
+_MIB = 2.0**20
 Samples = dict[str, list[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A butler that serves, and what it said until it did."""
+class StartedButler:
+    """A butler that is ready, and its standard error up to then."""
 
     process: "subprocess.Popen[str]"
     seconds: float
     cpu_seconds: float
-    said: Sequence[str]
+    lines: Sequence[str]
 
 
 @contextmanager
-def place() -> Iterator[tuple[Path, Path]]:
-    """A new BUTLERS_HOME and a butler's folder; the server's own user can reach them."""
+def butler_folders() -> Iterator[tuple[Path, Path]]:
+    """A new BUTLERS_HOME and a butler's folder, both readable by the server's user."""
     root = Path(tempfile.mkdtemp(prefix="butlers-bench-"))
     root.chmod(0o755)
     folder = root / "butler"
@@ -54,77 +51,77 @@ def place() -> Iterator[tuple[Path, Path]]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def server_start(home: Path) -> float:
-    """Seconds until the embedded server answers; it is stopped again."""
-    began = time.perf_counter()
+def server_start_seconds(home: Path) -> float:
+    """Seconds until the embedded server answers; the server is stopped again."""
+    started_at = time.perf_counter()
     cluster = embedded_server.acquire(home)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started_at
     cluster.release()
     return seconds
 
 
 @contextmanager
-def butler(home: Path, folder: Path, *flags: str, port: int = 0) -> Iterator[Started]:
-    """A butler in a process of its own, from its start to a clean end."""
-    command = [sys.executable, *flags, "-m", "butlers.cli", "run", str(folder), "--port", str(port)]
+def run_butler(home: Path, folder: Path, *flags: str) -> Iterator[StartedButler]:
+    """A butler in its own process, stopped at the end of the block."""
+    command = [sys.executable, *flags, "-m", "butlers.cli", "run", str(folder), "--port", "0"]
     environment = {**os.environ, "BUTLERS_HOME": str(home), "BUTLERS_LOG": "warning"}
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        said = _until_ready(process)
-        seconds = time.perf_counter() - began
-        used = psutil.Process(process.pid).cpu_times()
-        yield Started(process, seconds, used.user + used.system, said)
+        lines = _read_until_ready(process)
+        seconds = time.perf_counter() - started_at
+        cpu = psutil.Process(process.pid).cpu_times()
+        yield StartedButler(process, seconds, cpu.user + cpu.system, lines)
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
 
 
-def _until_ready(process: "subprocess.Popen[str]") -> list[str]:
+def _read_until_ready(process: "subprocess.Popen[str]") -> list[str]:
     assert process.stderr is not None
-    said: list[str] = []
+    lines: list[str] = []
     for line in process.stderr:
-        said.append(line.rstrip())
+        lines.append(line.rstrip())
         if line.startswith("ready: "):
-            return said
-    raise RuntimeError("the butler did not start:\n" + "\n".join(said))
+            return lines
+    raise RuntimeError("the butler did not start:\n" + "\n".join(lines))
 
 
 def start_times(repeats: int) -> Samples:
-    """Seconds to start: the server alone and a butler; the first time, later, and beside another butler."""
+    """Seconds of the starts of the server and of a butler: first, later, and with the server up already."""
     samples: Samples = defaultdict(list)
     for _ in range(repeats):
-        with place() as (home, _folder):
-            samples["server first"].append(server_start(home))
-            samples["server later"].append(server_start(home))
-        with place() as (home, folder):
-            with butler(home, folder) as first:
-                note(samples, "butler first", first)
-            with butler(home, folder) as later:
-                note(samples, "butler later", later)
-                with butler(home, folder) as beside:
-                    note(samples, "beside", beside)
+        with butler_folders() as (home, _folder):
+            samples["server first"].append(server_start_seconds(home))
+            samples["server later"].append(server_start_seconds(home))
+        with butler_folders() as (home, folder):
+            with run_butler(home, folder) as first:
+                add_start(samples, "butler first", first)
+            with run_butler(home, folder) as later:
+                add_start(samples, "butler later", later)
+                with run_butler(home, folder) as beside:
+                    add_start(samples, "beside", beside)
     return dict(samples)
 
 
-def note(samples: Samples, name: str, started: Started) -> None:
-    """Keep a start's wall-clock time and, less moved by whatever else runs, its processor time."""
+def add_start(samples: Samples, name: str, started: StartedButler) -> None:
+    """Add the wall-clock time of a start and its processor time, which a busy machine changes less."""
     samples[name].append(started.seconds)
     samples[f"{name} cpu"].append(started.cpu_seconds)
 
 
 def idle_memory(repeats: int, settle_seconds: float = 2.0) -> Samples:
-    """MiB a butler that nobody calls takes, and its database server with all of its processes."""
+    """MiB of an idle butler, and of its database server with all of its processes."""
     samples: Samples = {"butler rss": [], "butler pss": [], "server rss": [], "server pss": []}
     for _ in range(repeats):
-        with place() as (home, folder):
-            with butler(home, folder):
+        with butler_folders() as (home, folder):
+            with run_butler(home, folder):
                 pass
-            # The second start, as nearly all are: a first one has run the migrations in the same process.
-            with butler(home, folder) as started:
+            # The second start: the first one has run the migrations in the same process.
+            with run_butler(home, folder) as started:
                 time.sleep(settle_seconds)
-                weigh(samples, "butler", [psutil.Process(started.process.pid)])
-                weigh(samples, "server", server_processes(home))
+                add_memory(samples, "butler", [psutil.Process(started.process.pid)])
+                add_memory(samples, "server", server_processes(home))
     return samples
 
 
@@ -135,16 +132,16 @@ def server_processes(home: Path) -> list[psutil.Process]:
     return [server, *server.children(recursive=True)]
 
 
-def weigh(samples: Samples, name: str, processes: Sequence[psutil.Process]) -> None:
-    """Add the processes' memory: RSS counts shared pages once for each, PSS once for all."""
-    full = [process.memory_full_info() for process in processes]
-    samples[f"{name} rss"].append(sum(info.rss for info in full) / _MIB)
-    samples[f"{name} pss"].append(sum(getattr(info, "pss", info.uss) for info in full) / _MIB)
+def add_memory(samples: Samples, name: str, processes: Sequence[psutil.Process]) -> None:
+    """Add the memory of the processes: RSS counts a shared page for each process, PSS once."""
+    infos = [process.memory_full_info() for process in processes]
+    samples[f"{name} rss"].append(sum(info.rss for info in infos) / _MIB)
+    samples[f"{name} pss"].append(sum(getattr(info, "pss", info.uss) for info in infos) / _MIB)
 
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What a later start spends on importing."""
+    """The imports of a later start."""
 
     seconds: float
     total_seconds: float
@@ -152,15 +149,15 @@ class Imports:
     heavy: Sequence[str]
 
 
-def imports() -> Imports:
-    """The imports of one later start, by package; `-X importtime` itself slows it a little."""
-    with place() as (home, folder):
-        with butler(home, folder):
+def measure_imports() -> Imports:
+    """The imports of one later start by package; `-X importtime` slows the start a little."""
+    with butler_folders() as (home, folder):
+        with run_butler(home, folder):
             pass
-        with butler(home, folder, "-X", "importtime") as started:
-            found = [match for line in started.said if (match := _IMPORT.match(line))]
+        with run_butler(home, folder, "-X", "importtime") as started:
+            matches = [match for line in started.lines if (match := _IMPORT.match(line))]
     packages: Counter[str] = Counter()
-    for match in found:
+    for match in matches:
         packages[match[2].split(".")[0]] += int(match[1])
     total = packages.total() / 1e6
     loaded = tuple(name for name in HEAVY if name in packages)
@@ -168,21 +165,21 @@ def imports() -> Imports:
 
 
 def report(repeats: int) -> Report:
-    """Measure everything, one after the other, on a machine that does nothing else."""
-    times, memory, importing = start_times(repeats), idle_memory(max(1, repeats // 2)), imports()
+    """Measure starts, idle memory and imports."""
+    times, memory, imports = start_times(repeats), idle_memory(max(1, repeats // 2)), measure_imports()
     return Report(
         name="startup",
         title="Start and idle memory",
-        about=f"Medians of {repeats} starts, each with a new `BUTLERS_HOME`. First: the cluster is made, "
-        "the roles, the database and its schema. Later: everything is there and the server is stopped.",
+        about=f"Medians of {repeats} starts, each with a new `BUTLERS_HOME`. First: the start creates the cluster, "
+        "the roles, the database and its schema. Later: everything exists and the server is stopped.",
         measured={
             "start_seconds": times,
             "idle_mib": memory,
-            "import_seconds": importing.seconds,
-            "import_start_seconds": importing.total_seconds,
-            "heavy_imports": list(importing.heavy),
+            "import_seconds": imports.seconds,
+            "import_start_seconds": imports.total_seconds,
+            "heavy_imports": list(imports.heavy),
         },
-        tables=[_start_table(times), _memory_table(memory), _import_table(importing)],
+        tables=[_start_table(times), _memory_table(memory), _import_table(imports)],
     )
 
 
@@ -192,19 +189,20 @@ def _start_table(times: Samples) -> Table:
         ("`butlers run` to `ready:`, first", "butler first", "server first"),
         ("embedded server, later: start", "server later", "server later"),
         ("`butlers run` to `ready:`, later", "butler later", "server later"),
-        ("`butlers run` to `ready:`, the server is up already", "beside", "server later"),
+        ("`butlers run` to `ready:`, server up already", "beside", "server later"),
     ]
     cells = []
-    for label, key, yardstick in rows:
-        median, least, most = (value * _MILLI for value in spread(times[key]))
-        ratio = median / (spread(times[yardstick])[0] * _MILLI)
-        cpu = f"{spread(times[f'{key} cpu'])[0] * _MILLI:.0f}" if f"{key} cpu" in times else ""
-        cells.append((label, f"{median:.0f}", f"{least:.0f} to {most:.0f}", cpu, f"{ratio:.1f}"))
+    for label, key, baseline in rows:
+        median, low, high = spread(times[key])
+        ratio = median / spread(times[baseline])[0]
+        cpu = milliseconds(spread(times[f"{key} cpu"])[0], 0) if f"{key} cpu" in times else ""
+        bounds = f"{milliseconds(low, 0)} to {milliseconds(high, 0)}"
+        cells.append((label, milliseconds(median, 0), bounds, cpu, f"{ratio:.1f}"))
     return Table(
         "From process start to ready",
-        "The ratio is against the embedded server's own start of the same kind. Processor time is the butler's own "
-        "and tells more than the clock on a machine that is busy with something else.",
-        ("", "median ms", "least to most ms", "processor ms", "times the server"),
+        "The ratio is to the same start of the embedded server alone. Processor time is that of the butler's process "
+        "and more reliable than wall-clock time on a busy machine.",
+        ("", "median ms", "min to max ms", "processor ms", "ratio to the server"),
         cells,
     )
 
@@ -213,7 +211,7 @@ def _memory_table(memory: Samples) -> Table:
     labels = {"butler": "the butler's process", "server": "PostgreSQL, all of its processes"}
     return Table(
         "Idle memory",
-        "Two seconds after `ready:`. RSS counts a shared page once for each process, PSS once for all.",
+        "Two seconds after `ready:`. RSS counts a shared page for each process, PSS once.",
         ("", "PSS MiB", "RSS MiB"),
         [
             (label, f"{spread(memory[f'{name} pss'])[0]:.0f}", f"{spread(memory[f'{name} rss'])[0]:.0f}")
@@ -222,30 +220,23 @@ def _memory_table(memory: Samples) -> Table:
     )
 
 
-def _import_table(importing: Imports) -> Table:
-    share = importing.seconds / importing.total_seconds
-    heavy = ", ".join(importing.heavy) or "none"
+def _import_table(imports: Imports) -> Table:
+    share = imports.seconds / imports.total_seconds
+    heavy = ", ".join(imports.heavy) or "none"
     rows = [
-        (f"`{name}`", f"{seconds * _MILLI:.0f}", f"{seconds / importing.seconds:.0%}")
-        for name, seconds in importing.packages
+        (f"`{name}`", milliseconds(seconds, 0), f"{seconds / imports.seconds:.0%}")
+        for name, seconds in imports.packages
     ]
     return Table(
-        "Where a later start's imports go",
-        f"{importing.seconds * _MILLI:.0f} ms of {importing.total_seconds * _MILLI:.0f} ms ({share:.0%}), "
+        "Imports of a later start",
+        f"{milliseconds(imports.seconds, 0)} ms of {milliseconds(imports.total_seconds, 0)} ms ({share:.0%}), "
         f"measured by `-X importtime`. Of {', '.join(HEAVY)}, imported before `ready:`: {heavy}.",
-        ("package", "ms", "of all imports"),
-        [("all", f"{importing.seconds * _MILLI:.0f}", "100%"), *rows],
+        ("package", "ms", "share"),
+        [("all", milliseconds(imports.seconds, 0), "100%"), *rows],
     )
 
 
-def main() -> None:
-    """Measure, print, keep."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
-    measured = report(parser.parse_args().repeats)
-    print(measured.markdown())
-    print(f"written: {measured.save().name}")
-
-
-if __name__ == "__main__":
-    main()
+    report(parser.parse_args().repeats).publish()

@@ -1,4 +1,4 @@
-"""The statements a call sends to the database: written down once, and sent again without anything around them."""
+"""Recording of the SQL statements that a call sends, and their replay on a plain connection."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,25 +13,25 @@ Statement = tuple[str, tuple[Any, ...]]
 
 
 @asynccontextmanager
-async def recorded(database: Database) -> AsyncIterator[list[Statement]]:
-    """What a caller who is alone sends while the block lasts; transactions included."""
-    said: list[Statement] = []
+async def record_statements(database: Database) -> AsyncIterator[list[Statement]]:
+    """The statements, including those of transactions, that a single caller sends inside the block."""
+    statements: list[Statement] = []
 
-    def note(query: LoggedQuery) -> None:
-        said.append((query.query, tuple(query.args or ())))
+    def append(query: LoggedQuery) -> None:
+        statements.append((query.query, tuple(query.args or ())))
 
-    # The pool hands out the connection that was used last: one caller after the other has the same one.
+    # The pool hands out the connection that was used last, so a single caller always gets the same one.
     async with database._connection() as connection:  # noqa: SLF001
-        connection.add_query_logger(note)
+        connection.add_query_logger(append)
     try:
-        yield said
+        yield statements
     finally:
         async with database._connection() as connection:  # noqa: SLF001
-            connection.remove_query_logger(note)
+            connection.remove_query_logger(append)
 
 
 async def replay(connection: Any, statements: list[Statement]) -> None:
-    """Send the same again, one after the other."""
+    """Send the statements again, one after the other."""
     for query, arguments in statements:
         if arguments:
             await connection.fetch(query, *arguments)
@@ -41,6 +41,6 @@ async def replay(connection: Any, statements: list[Statement]) -> None:
 
 @asynccontextmanager
 async def plain_connection(butler: Butler) -> AsyncIterator[Any]:
-    """A connection like those of the pool, for nobody else."""
+    """A connection from the butler's pool."""
     async with butler.database._connection() as connection:  # noqa: SLF001
         yield connection

@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md from the commands themselves."""
+"""Generator of docs/reference/cli.md from the commands."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,57 +13,57 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 INTRO = """\
 # Commands
 
-Each command takes the butler's folder, DIR, as its first word; it may be left out where no other words follow,
-and is the current folder then. `--json` prints what a program can read. The exit code is 0 when it is done,
-1 when it was refused or failed (one line on stderr says what to do) and 2 for wrong usage. The environment
-variables are on the page about [configuration](config.md#environment-variables).
+Each command takes the butler's folder, DIR, as its first argument. DIR defaults to the current folder where no other
+arguments follow. `--json` prints machine-readable output. The exit code is 0 on success, 1 on an error (one line on
+stderr says what to do) and 2 on wrong usage. The environment variables are on the page about
+[configuration](config.md#environment-variables).
 
-This page is made from the commands: `python scripts/cli_reference.py` writes it anew.
+This page is generated from the commands by `python scripts/cli_reference.py`.
 """
 
 
 def render() -> str:
-    """The whole page."""
+    """The page."""
     return "\n".join([INTRO, *(section(path, command) for path, command in commands(typer.main.get_command(app)))])
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, with the words that reach it."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    """Every command that is not a group, with its full name."""
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
         yield " ".join(path), command
         return
-    for name, each in inner.items():
-        yield from commands(each, (*path, name))
+    for name, subcommand in subcommands.items():
+        yield from commands(subcommand, (*path, name))
 
 
 def section(path: str, command: Any) -> str:
-    """One command: what it does, how it is written, what each word means."""
-    words = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
-    usage = [f"butlers {path}", *(placeholder(word) for word in words), *(written(each) for each in options)]
-    about = [line.strip() for line in (command.help or "").split("\n\n")]
-    rows = [f"| `{name(each)}` | {each.help or ''} |" for each in (*words, *options) if each.help]
-    table = ["| word | meaning |", "|---|---|", *rows, ""] if rows else []
+    """One command: its help, its usage, and its arguments and options."""
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option"]
+    usage = [f"butlers {path}", *map(argument_usage, arguments), *map(option_usage, options)]
+    paragraphs = [line.strip() for line in (command.help or "").split("\n\n")]
+    rows = [f"| `{name(param)}` | {param.help} |" for param in (*arguments, *options) if param.help]
+    table = ["| argument | meaning |", "|---|---|", *rows, ""] if rows else []
     return "\n".join(
-        [f"## `butlers {path}`", "", *("\n\n".join(about), ""), "```", " ".join(usage), "```", "", *table]
+        [f"## `butlers {path}`", "", *("\n\n".join(paragraphs), ""), "```", " ".join(usage), "```", "", *table]
     )
 
 
-def placeholder(word: Any) -> str:
-    """DIR, or [DIR] where it may be left out."""
-    return name(word) if word.required else f"[{name(word)}]"
+def argument_usage(argument: Any) -> str:
+    """DIR, or [DIR] where it is optional."""
+    return name(argument) if argument.required else f"[{name(argument)}]"
 
 
-def written(option: Any) -> str:
-    """--port N, in brackets unless it must be there."""
+def option_usage(option: Any) -> str:
+    """--port N, in brackets where it is optional."""
     text = option.opts[0] if option.is_flag else f"{option.opts[0]} {option.name.upper()}"
     return text if option.required else f"[{text}]"
 
 
-def name(word: Any) -> str:
-    """As it stands on the command line."""
-    return str(word.opts[0] if word.param_type_name == "option" else word.metavar or word.name.upper())
+def name(param: Any) -> str:
+    """The name of an argument or option on the command line."""
+    return str(param.opts[0] if param.param_type_name == "option" else param.metavar or param.name.upper())
 
 
 if __name__ == "__main__":

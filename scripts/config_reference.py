@@ -1,4 +1,4 @@
-"""Writes docs/reference/config.md from the models that check butler.toml."""
+"""Generator of docs/reference/config.md from the models that validate butler.toml."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,65 +18,65 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
 INTRO = """\
 # Configuration
 
-A butler is a folder with a `butler.toml`; `butlers init DIR` writes one, and only `name` is required in it.
-The butler reads it when it starts. An unknown key, a wrong type or a value that makes no sense stops it,
-with the key's name, its line and what is allowed; every problem is reported at once.
+A butler is a folder with a `butler.toml`. `butlers init DIR` writes one; only `name` is required in it.
+The butler reads the file when it starts. It does not start with an unknown key, a wrong type or an invalid value: it
+reports all of them at once, each with its key, its line and the allowed values.
 
-This page is made from the models that check the file: `python scripts/config_reference.py` writes it anew.
+This page is generated from the models that validate the file by `python scripts/config_reference.py`.
 """
 
-LEVELS, FORMATS = (" · ".join(f"`{word}`" for word in words) for words in (LOG_LEVELS, LOG_FORMATS))
+LEVELS, FORMATS = (" · ".join(f"`{value}`" for value in values) for values in (LOG_LEVELS, LOG_FORMATS))
 VARIABLES = f"""\
 ## Environment variables
 
-What belongs to the machine and not to the butler's folder. A blank value counts as unset.
+Settings of the machine instead of the butler's folder. A blank value counts as unset.
 
-| variable | allowed | default | what it is for |
+| variable | allowed | default | meaning |
 |---|---|---|---|
-| `BUTLERS_HOME` | a folder | `~/.local/share/butlers` | Where the embedded server and the model cache live. |
-| `BUTLERS_DATABASE_URL` | `postgresql://…` | | Use this PostgreSQL, as the application's role. |
-| `BUTLERS_ADMIN_DATABASE_URL` | `postgresql://…` | | The owner's address, for migrations. |
-| `BUTLERS_LOG` | {LEVELS} | `info` | How much is logged. |
-| `BUTLERS_LOG_FORMAT` | {FORMATS} | `console` | How a log line looks. |
+| `BUTLERS_HOME` | a folder | `~/.local/share/butlers` | The folder of the embedded server and the model cache. |
+| `BUTLERS_DATABASE_URL` | `postgresql://…` | | The address of an external PostgreSQL, with the application's role. |
+| `BUTLERS_ADMIN_DATABASE_URL` | `postgresql://…` | | The same with the owner's role, for migrations. |
+| `BUTLERS_LOG` | {LEVELS} | `info` | The log level. |
+| `BUTLERS_LOG_FORMAT` | {FORMATS} | `console` | The format of log lines. |
 """
 
 CRON = get_args(Cron)[1]
-WORDS: dict[object, str] = {bool: "`true` · `false`", int: "whole number", float: "number", str: "text"}
+TYPE_NAMES: dict[object, str] = {bool: "`true` · `false`", int: "whole number", float: "number", str: "text"}
 
 
 def render() -> str:
-    """The whole page."""
+    """The page."""
     tables = [*sections("butler", ButlerConfig), *sections("modules.memory", MemoryModuleConfig)]
     return "\n".join([INTRO, *tables, VARIABLES])
 
 
 def sections(name: str, model: type[BaseModel], *, repeated: bool = False) -> Iterator[str]:
-    """A table of butler.toml, then the tables inside it."""
-    rows = [row(model, key, field) for key, field in model.model_fields.items() if not inner(field)]
+    """The section of a table of butler.toml, then the sections of the tables inside it."""
+    rows = [row(model, key, field) for key, field in model.model_fields.items() if not inner_table(field)]
     heading = f"[[{name}]]" if repeated else f"[{name}]"
-    lead = (model.__doc__ or "").split(": ", 1)[-1]
-    head = ["| key | allowed | default | what it is for |", "|---|---|---|---|"]
-    yield "\n".join([f"## `{heading}`", "", f"{lead[0].upper()}{lead[1:]}", "", *head, *rows, ""])
+    summary = (model.__doc__ or "").split(": ", 1)[-1]
+    head = ["| key | allowed | default | meaning |", "|---|---|---|---|"]
+    yield "\n".join([f"## `{heading}`", "", f"{summary[0].upper()}{summary[1:]}", "", *head, *rows, ""])
     for key, field in model.model_fields.items():
-        if table := inner(field):
+        if table := inner_table(field):
             yield from sections(f"{name}.{key}", table, repeated=get_origin(field.annotation) is list)
 
 
-def inner(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a key that is a table of its own."""
+def inner_table(field: FieldInfo) -> type[BaseModel] | None:
+    """The model of a key that is a table; None for other keys."""
     return table_model_of(field.annotation)
 
 
 def row(model: type[BaseModel], key: str, field: FieldInfo) -> str:
-    """One key as a line of its table."""
+    """The table row of one key."""
     description = (field.description or "").replace("|", "\\|")
     return f"| `{key}` | {allowed(field)} | {default(model, key, field)} | {description} |"
 
 
 def allowed(field: FieldInfo) -> str:
-    """What may stand there, bounds included."""
+    """The allowed values, with bounds."""
     kind = field.annotation
-    if type(None) in get_args(kind):  # `X | None`: left out or X
+    if type(None) in get_args(kind):
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return " · ".join(f"`{word}`" for word in get_args(kind))
@@ -84,30 +84,30 @@ def allowed(field: FieldInfo) -> str:
         return "list of text"
     if CRON in field.metadata:
         return "cron expression"
-    return ", ".join([WORDS.get(kind, "text"), *bounds(field)])
+    return ", ".join([TYPE_NAMES.get(kind, "text"), *bounds(field)])
 
 
 def bounds(field: FieldInfo) -> Iterator[str]:
     """`at least 1`, `at most 200`."""
-    for attribute, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+    for attribute, text in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
         for rule in field.metadata:
             if hasattr(rule, attribute):
-                yield f"{words} {getattr(rule, attribute)}"
+                yield f"{text} {getattr(rule, attribute)}"
 
 
 def default(model: type[BaseModel], key: str, field: FieldInfo) -> str:
-    """What holds when the key is left out, as it would be written."""
+    """The default of the key as TOML; empty where there is none."""
     if field.is_required():
         return "required"
-    complete = not any(other.is_required() for other in model.model_fields.values())
-    value = getattr(model(), key) if complete else field.get_default(call_default_factory=True)
+    has_defaults = not any(other.is_required() for other in model.model_fields.values())
+    value = getattr(model(), key) if has_defaults else field.get_default(call_default_factory=True)
     if value is None:
         return ""
     return f"`{toml(value)}`"
 
 
 def toml(value: object) -> str:
-    """The value as butler.toml would have it."""
+    """The value as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

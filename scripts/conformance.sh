@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks a running butler with programs nobody here wrote: the MCP conformance suite and the inspector.
-# Needs npm and the Python environment that `make test` sets up; what it installs stays in .cache/.
+# Checks a running butler with the MCP conformance suite and the MCP inspector.
+# Needs npm and the Python environment of `make test`. Installs the packages in .cache/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,7 +11,7 @@ WORK=$(mktemp -d)
 chmod 755 "$WORK"
 FAILED=0
 
-# A stamp beside the packages: nothing is installed twice.
+# The stamp file prevents a second installation of the same versions.
 install() {
     [ "$(cat "$TOOLS/installed" 2>/dev/null)" = "${PACKAGES[*]}" ] && return
     mkdir -p "$TOOLS"
@@ -40,16 +40,16 @@ finish() {
     rm -rf "$WORK"
 }
 
-# One line of the table; what a failing check said comes below it.
+# Prints one line for the check, and its output when it fails.
 check() {
     local name=$1 outcome=passed
     shift
-    if ! timeout 60 "$@" >"$WORK/said" 2>&1; then
+    if ! timeout 60 "$@" >"$WORK/output" 2>&1; then
         outcome=FAILED
         FAILED=1
     fi
     printf '%-36s %s\n' "$name" "$outcome"
-    [ "$outcome" = passed ] || sed 's/^/    /' "$WORK/said"
+    [ "$outcome" = passed ] || sed 's/^/    /' "$WORK/output"
 }
 
 trap finish EXIT

@@ -1,4 +1,4 @@
-"""The public surface as plain data: tools and their schemas, commands and their options, configuration keys."""
+"""Public surface as plain data: tools and their schemas, commands and their options, configuration keys."""
 
 import json
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
 from butlers.toml_diagnostics import table_model_of
 
 PAGE = Path(__file__).parents[1] / "tests" / "house" / "public_surface.json"
-_WORDING = {"description", "title"}
+_TEXT_KEYS = {"description", "title"}
 
 
 def surface() -> dict[str, Any]:
-    """Everything other programs hold on to, without its wording."""
+    """The tools, commands and configuration keys that other programs depend on, without their texts."""
     return {
         "tools": {tool.name: _tool(tool) for tool in (*MEMORY_TOOLS, *HOST_TOOLS)},
         "commands": dict(_commands(typer.main.get_command(app), ("butlers",))),
@@ -37,39 +37,39 @@ def _tool(tool: Any) -> dict[str, Any]:
     return {
         "toolset": tool.toolset,
         "aliases": dict(tool.aliases),
-        "input": _without_wording(mcp.parameters),
-        "output": _without_wording(mcp.output_schema),
+        "input": _without_texts(mcp.parameters),
+        "output": _without_texts(mcp.output_schema),
         "hints": mcp.annotations.model_dump(exclude_none=True) if mcp.annotations else {},
     }
 
 
-def _without_wording(schema: Any) -> Any:
+def _without_texts(schema: Any) -> Any:
     if isinstance(schema, dict):
-        named = schema.get("properties")
-        kept = {key: _without_wording(value) for key, value in schema.items() if key not in _WORDING}
-        if isinstance(named, dict):
-            kept["properties"] = {key: _without_wording(value) for key, value in named.items()}
-        return kept
-    return [_without_wording(each) for each in schema] if isinstance(schema, list) else schema
+        properties = schema.get("properties")
+        cleaned = {key: _without_texts(value) for key, value in schema.items() if key not in _TEXT_KEYS}
+        if isinstance(properties, dict):
+            cleaned["properties"] = {key: _without_texts(value) for key, value in properties.items()}
+        return cleaned
+    return [_without_texts(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
         yield (
             " ".join(path),
             {
-                (each.metavar or each.name) if each.param_type_name == "argument" else "/".join(each.opts): {
-                    "required": each.required,
-                    "default": _plain(each.default),
-                    "flag": bool(getattr(each, "is_flag", False)),
+                (param.metavar or param.name) if param.param_type_name == "argument" else "/".join(param.opts): {
+                    "required": param.required,
+                    "default": _plain(param.default),
+                    "flag": bool(getattr(param, "is_flag", False)),
                 }
-                for each in command.params
+                for param in command.params
             },
         )
         return
-    for name, each in inner.items():
-        yield from _commands(each, (*path, name))
+    for name, subcommand in subcommands.items():
+        yield from _commands(subcommand, (*path, name))
 
 
 def _keys(model: type[BaseModel], path: str) -> Iterator[tuple[str, Any]]:
@@ -87,8 +87,10 @@ def _plain(value: Any) -> Any:
 def render() -> str:
     """The surface as JSON, one line for each tool, command and key."""
     groups = []
-    for group, found in surface().items():
-        lines = [f"  {json.dumps(name)}: {json.dumps(it, sort_keys=True)}" for name, it in sorted(found.items())]
+    for group, entries in surface().items():
+        lines = [
+            f"  {json.dumps(name)}: {json.dumps(entry, sort_keys=True)}" for name, entry in sorted(entries.items())
+        ]
         groups.append(f" {json.dumps(group)}: {{\n" + ",\n".join(lines) + "\n }")
     return "{\n" + ",\n".join(groups) + "\n}\n"
 

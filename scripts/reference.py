@@ -1,4 +1,4 @@
-"""Writes every page of docs/reference that is made from the code: `make docs`."""
+"""Generator of all pages of docs/reference that come from the code (`make docs`)."""
 
 import sys
 
@@ -8,7 +8,7 @@ import schema_reference
 
 
 def main() -> int:
-    """Each page anew; what did not change is the same to the letter."""
+    """Write each page."""
     for source in (config_reference, cli_reference):
         source.PAGE.write_text(source.render(), encoding="utf-8")
         print(f"written: {source.PAGE}")

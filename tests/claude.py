@@ -1,4 +1,4 @@
-"""The real Claude Code CLI, installed once, and where it looks for its model."""
+"""Fixtures for tests with the Claude Code CLI: its installation, its home folder, its model server."""
 
 import fcntl
 import os
@@ -15,13 +15,13 @@ import models
 PACKAGE = "@anthropic-ai/claude-code@2.1.197"
 CACHE = Path(__file__).parents[1] / ".cache" / "claude-code"
 INSTALLING_SECONDS = 400
-"""The first use of all may have to install it."""
+"""Timeout of tests that use the CLI: the first one may have to install it."""
 
 Standing = Callable[[models.Script], AbstractAsyncContextManager[models.Model]]
 
 
 def installed() -> Path | None:
-    """The CLI, if an installation of that version came to its end."""
+    """The path of the CLI; None unless this version is installed completely."""
     stamp = CACHE / "installed"
     if not stamp.is_file() or stamp.read_text() != PACKAGE:
         return None
@@ -29,36 +29,36 @@ def installed() -> Path | None:
 
 
 def install() -> str | None:
-    """Install it, and say why when that can't be done; what npm says may name addresses, and is not repeated."""
+    """Install the CLI; returns the reason when that fails, without npm's output, which may contain addresses."""
     if shutil.which("npm") is None:
-        return "npm is not here"
+        return "npm is not installed"
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=1", "--prefix", str(CACHE)]
     try:
-        done = subprocess.run(["npm", "i", *options, PACKAGE], capture_output=True, timeout=300, check=False)
+        result = subprocess.run(["npm", "i", *options, PACKAGE], capture_output=True, timeout=300, check=False)
     except subprocess.TimeoutExpired:
-        return "npm took too long"
-    if done.returncode:
-        return f"npm ended with exit code {done.returncode}"
+        return "npm timed out"
+    if result.returncode:
+        return f"npm failed with exit code {result.returncode}"
     (CACHE / "installed").write_text(PACKAGE)
     return None
 
 
 @pytest.fixture(scope="session")
 def cli() -> str:
-    """The path of the CLI; several test workers install it once."""
+    """The path of the CLI; one of the test workers installs it."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         reason = None if installed() else install()
-    found = installed()
-    if found is None:
+    path = installed()
+    if path is None:
         pytest.skip(f"{PACKAGE} can't be installed: {reason or 'it has no program for this platform'}")
-    return str(found)
+    return str(path)
 
 
 @pytest.fixture
 def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The empty home of whoever runs the CLI, and nothing else in the environment that it would heed."""
+    """An empty home folder for the CLI, in an environment without its other variables."""
     for name in list(os.environ):
         if name.startswith(("CLAUDE", "ANTHROPIC")):
             monkeypatch.delenv(name)
@@ -73,7 +73,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def standing(owner: Path, monkeypatch: pytest.MonkeyPatch) -> Standing:
-    """Puts a stand-in where the CLI looks for its model."""
+    """Starts a model server and points the CLI to it."""
     del owner
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""One embedded server for all test workers, and butlers on databases of their own."""
+"""Fixtures for all tests: one embedded server for all workers, the environment, a tenant, the administrator."""
 
 import os
 import shutil
@@ -16,14 +16,14 @@ from butlers.environment import Environment
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-pytest_plugins = ("rows",)
+pytest_plugins = ("fault_table",)
 
 
 @pytest.fixture(scope="session")
 def home() -> Path:
     """BUTLERS_HOME of this test run, the same for every worker.
 
-    Not below pytest's own folder, which is closed to the user the server runs as when the tests run as root.
+    Not in pytest's folder: when the tests run as root, the server's user can't read that.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     return Path(tempfile.gettempdir()) / f"butlers-test-{run[:12]}"
@@ -32,15 +32,15 @@ def home() -> Path:
 @pytest.fixture(scope="session")
 def cluster(home: Path) -> Iterator[embedded_server.Cluster]:
     """The embedded server, up for the whole run."""
-    held = embedded_server.acquire(home)
-    yield held
-    if held.release():
+    cluster = embedded_server.acquire(home)
+    yield cluster
+    if cluster.release():
         shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def environment(home: Path, cluster: embedded_server.Cluster) -> Environment:
-    """What a butler of this test run finds in its environment."""
+    """The environment of the butlers of this test run."""
     return Environment(
         home=home, database_url=None, admin_database_url=None, log_level="warning", log_format="console"
     )
@@ -48,19 +48,19 @@ def environment(home: Path, cluster: embedded_server.Cluster) -> Environment:
 
 @pytest.fixture(scope="session")
 def worker() -> str:
-    """A name no other test worker uses."""
+    """The unique name of this test worker."""
     return os.environ.get("PYTEST_XDIST_WORKER", "main")
 
 
 @pytest.fixture
 def tenant() -> str:
-    """A tenant nobody else uses."""
+    """A unique tenant."""
     return f"t-{uuid.uuid4().hex}"
 
 
 @pytest.fixture
 async def admin(cluster: embedded_server.Cluster) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """The server's administrator, who sees everything."""
+    """A connection as the server's administrator."""
     connection = await asyncpg.connect(cluster.dsn("postgres"))
     yield connection
     await connection.close()

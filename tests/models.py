@@ -1,4 +1,4 @@
-"""Stand-ins for models: real servers on loopback that answer by a script and keep what they were asked."""
+"""Model servers for tests: HTTP servers on loopback that answer by a script and record the requests."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ from butlers.db import Database
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One request a stand-in got."""
+class RecordedRequest:
+    """A recorded request."""
 
     path: str
     headers: Mapping[str, str]
@@ -25,28 +25,28 @@ class Asked:
 
     @property
     def tools(self) -> list[str]:
-        """The names of the tools it offers, in either dialect."""
-        return [each.get("function", each)["name"] for each in self.body.get("tools", [])]
+        """The names of the offered tools, in either API."""
+        return [tool.get("function", tool)["name"] for tool in self.body.get("tools", [])]
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """What was said so far."""
-        said: list[dict[str, Any]] = self.body["messages"]
-        return said
+        """The messages of the conversation."""
+        messages: list[dict[str, Any]] = self.body["messages"]
+        return messages
 
     @property
     def prompt(self) -> str:
-        """All that was said in it by whoever asks, in either dialect."""
-        return "\n".join(_words(each["content"]) for each in self.messages if each["role"] == "user")
+        """The text of all user messages, in either API."""
+        return "\n".join(_text(message["content"]) for message in self.messages if message["role"] == "user")
 
     @property
     def system(self) -> str:
-        """What the model was told about itself, in either dialect."""
-        told = [each["content"] for each in self.messages if each["role"] == "system"]
-        return "\n".join(_words(each) for each in (self.body.get("system", []), *told))
+        """The text of the system prompt, in either API."""
+        contents = [message["content"] for message in self.messages if message["role"] == "system"]
+        return "\n".join(_text(content) for content in (self.body.get("system", []), *contents))
 
 
-def _words(content: Any) -> str:
+def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(str(part.get("text", "")) for part in content)
@@ -54,7 +54,7 @@ def _words(content: Any) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a stand-in answers: after so many seconds, and no more than so many bytes of it before it hangs up."""
+    """An answer, sent after some seconds and cut after some bytes."""
 
     body: bytes = b""
     status: int = 200
@@ -63,113 +63,113 @@ class Reply:
     cut_after: int | None = None
 
 
-Script = Sequence[Reply] | Callable[[Asked], Reply]
+Script = Sequence[Reply] | Callable[[RecordedRequest], Reply]
 
 
 @dataclass
 class Model:
-    """A stand-in that listens. A list of answers is given one after the other, and the last of them for ever."""
+    """A running model server. A list of replies is sent in order, and its last reply is repeated."""
 
     script: Script
     path: str
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[RecordedRequest] = field(default_factory=list)
     port: int = 0
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Its address."""
         return f"http://127.0.0.1:{self.port}"
 
-    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request, and hang up."""
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request and close the connection."""
         try:
-            asked = await _request(reader)
-            reply = self._reply(asked) if self.path in {"*", asked.path.split("?")[0]} else Reply(status=404)
+            request = await _read_request(reader)
+            reply = self._reply(request) if self.path in {"*", request.path.split("?")[0]} else Reply(status=404)
             await asyncio.sleep(reply.seconds)
             await _send(writer, reply)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the client has gone
+            pass  # the client has closed the connection
         finally:
             writer.close()
 
-    def _reply(self, asked: Asked) -> Reply:
-        self.asked.append(asked)
+    def _reply(self, request: RecordedRequest) -> Reply:
+        self.asked.append(request)
         if callable(self.script):
-            return self.script(asked)
+            return self.script(request)
         return self.script[min(len(self.asked), len(self.script)) - 1]
 
 
-async def _request(reader: asyncio.StreamReader) -> Asked:
+async def _read_request(reader: asyncio.StreamReader) -> RecordedRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(first.split(" ")[1], headers, json.loads(body or b"{}"))
+    return RecordedRequest(first.split(" ")[1], headers, json.loads(body or b"{}"))
 
 
 async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
     headers = {"Content-Length": str(len(reply.body)), "Connection": "close", **reply.headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    writer.write(f"HTTP/1.1 {reply.status} Said\r\n{lines}\r\n".encode("latin-1"))
+    writer.write(f"HTTP/1.1 {reply.status} Reply\r\n{lines}\r\n".encode("latin-1"))
     writer.write(reply.body[: reply.cut_after])
     await writer.drain()
 
 
 @asynccontextmanager
 async def _listening(model: Model) -> AsyncIterator[Model]:
-    talking: set[asyncio.Task[None]] = set()
+    connections: set[asyncio.Task[None]] = set()
 
-    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(model.converse(reader, writer))
-        talking.add(task)
-        task.add_done_callback(talking.discard)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(model.handle(reader, writer))
+        connections.add(task)
+        task.add_done_callback(connections.discard)
 
-    server = await asyncio.start_server(begin, "127.0.0.1", 0, limit=1 << 20)
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 20)
     model.port = server.sockets[0].getsockname()[1]
     try:
         yield model
     finally:
         server.close()
-        for task in talking:
+        for task in connections:
             task.cancel()
-        await asyncio.gather(*talking, return_exceptions=True)
+        await asyncio.gather(*connections, return_exceptions=True)
 
 
 def chat(script: Script) -> AbstractAsyncContextManager[Model]:
-    """A stand-in for any server that speaks chat completions."""
+    """A server with the chat completions API."""
     return _listening(Model(script, "/v1/chat/completions"))
 
 
 def messages(script: Script) -> AbstractAsyncContextManager[Model]:
-    """A stand-in for the API the Claude CLI talks to."""
+    """A server with the messages API, which the Claude CLI uses."""
     return _listening(Model(script, "/v1/messages"))
 
 
 def anything(script: Script) -> AbstractAsyncContextManager[Model]:
-    """A stand-in for any other server: it answers whatever is asked of it."""
+    """A server that answers requests to any path."""
     return _listening(Model(script, "*"))
 
 
-def as_json(content: Any, **how: Any) -> Reply:
-    """That value, as JSON."""
-    return Reply(json.dumps(content).encode(), headers={"Content-Type": "application/json"}, **how)
+def as_json(content: Any, **options: Any) -> Reply:
+    """A reply with JSON content."""
+    return Reply(json.dumps(content).encode(), headers={"Content-Type": "application/json"}, **options)
 
 
-def completion(message: Mapping[str, Any], taken: int = 11, given: int = 7, **how: Any) -> Reply:
+def completion(message: Mapping[str, Any], taken: int = 11, given: int = 7, **options: Any) -> Reply:
     """A chat completion with that message."""
     usage = {"prompt_tokens": taken, "completion_tokens": given, "total_tokens": taken + given}
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
-    return as_json({"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": usage}, **how)
+    return as_json({"id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": usage}, **options)
 
 
-def talks(text: Any, **how: Any) -> Reply:
-    """A chat completion that says something."""
-    return completion({"content": text}, **how)
+def talks(text: Any, **options: Any) -> Reply:
+    """A chat completion with that text."""
+    return completion({"content": text}, **options)
 
 
-def calls(*wanted: tuple[str, Any], **how: Any) -> Reply:
-    """A chat completion that calls tools; arguments that are no text become JSON."""
-    asked = [
+def calls(*wanted: tuple[str, Any], **options: Any) -> Reply:
+    """A chat completion that calls tools; arguments that are not text become JSON."""
+    tool_calls = [
         {
             "id": f"call_{number}",
             "type": "function",
@@ -177,11 +177,11 @@ def calls(*wanted: tuple[str, Any], **how: Any) -> Reply:
         }
         for number, (name, given) in enumerate(wanted)
     ]
-    return completion({"content": None, "tool_calls": asked}, **how)
+    return completion({"content": None, "tool_calls": tool_calls}, **options)
 
 
 def writes(text: str, taken: int = 23, given: int = 5) -> Reply:
-    """The events of a message that says something."""
+    """The events of a message with that text."""
     return _streamed({"type": "text", "text": ""}, {"type": "text_delta", "text": text}, "end_turn", taken, given)
 
 
@@ -193,7 +193,7 @@ def uses(tool: str, given: Mapping[str, Any], taken: int = 23, number: int = 5) 
 
 
 def refuses(status: int, kind: str, text: str) -> Reply:
-    """An error as Anthropic's API tells it; the CLI is asked not to try again."""
+    """An error of the messages API that tells the CLI not to retry."""
     body = {"type": "error", "error": {"type": kind, "message": text}}
     headers = {"Content-Type": "application/json", "x-should-retry": "false"}
     return Reply(json.dumps(body).encode(), status, headers)
@@ -210,7 +210,7 @@ def _streamed(block: Mapping[str, Any], delta: Mapping[str, Any], reason: str, t
         "id": f"msg_{uuid.uuid4().hex}",
         "type": "message",
         "role": "assistant",
-        "model": "stand-in",
+        "model": "test-model",
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
@@ -233,7 +233,7 @@ def _streamed(block: Mapping[str, Any], delta: Mapping[str, Any], reason: str, t
 
 
 def lessons(prompt: str) -> str:
-    """What a model learns from the episodes in a prompt for consolidation: one fact of each, and a rule of all."""
+    """The answer to a consolidation prompt: one fact for each episode, and one rule for all of them."""
     episodes = re.findall(r'<episode id="([0-9a-f-]{36})"', prompt)
     facts = [
         {
@@ -252,8 +252,8 @@ def lessons(prompt: str) -> str:
 
 
 async def remembered(database: Database, caller: Caller) -> dict[str, list[dict[str, Any]]]:
-    """What a tenant's sessions left in the database."""
-    asked = {
+    """The rows of a tenant in the tables that sessions and consolidation write."""
+    queries = {
         "facts": "select predicate, content, source_butler, validity from facts order by predicate",
         "rules": "select content, source_butler from rules",
         "links": "select source_type, relation, target_type, count(*) as links from memory_links group by 1, 2, 3"
@@ -264,35 +264,42 @@ async def remembered(database: Database, caller: Caller) -> dict[str, list[dict[
         "sessions": "select id, status, runtime, trigger_source, internal, prompt, usage, error from sessions",
     }
     async with database.transaction(caller) as tx:
-        return {name: [dict(row) for row in await tx.fetch(statement)] for name, statement in asked.items()}
+        return {name: [dict(row) for row in await tx.fetch(statement)] for name, statement in queries.items()}
 
 
 async def assert_consolidates(site: Any, tenant: str, *, runtime: str, taken: int, given: int) -> None:
-    """A butler whose model answers with `lessons` learns them from two episodes, ties them to these, and counts."""
+    """Consolidate two episodes with a model that answers with `lessons`; check facts, rules, links and counts."""
     async with Client(site.mcp) as client:
         butler = site.server.config.name
         for content in ("She asked for green tea.", "She asked for black tea."):
             await client.call_tool("memory_store_episode", {"content": content, "butler": butler})
-        ran = (await client.call_tool("memory_run_consolidation", {})).structured_content or {}
-    left = await remembered(site.server.database, Caller(tenant=tenant, butler=butler, actor="a test"))
-    assert (ran["status"], ran["episodes"], ran["facts_created"], ran["rules_created"]) == ("finished", 2, 2, 1)
-    assert ran["tokens"] == {"input": taken, "output": given, "estimated": False}
-    assert ran["errors"] == []
-    assert left["facts"] == [
+        result = (await client.call_tool("memory_run_consolidation", {})).structured_content or {}
+    stored = await remembered(site.server.database, Caller(tenant=tenant, butler=butler, actor="a test"))
+    assert (result["status"], result["episodes"], result["facts_created"], result["rules_created"]) == (
+        "finished",
+        2,
+        2,
+        1,
+    )
+    assert result["tokens"] == {"input": taken, "output": given, "estimated": False}
+    assert result["errors"] == []
+    assert stored["facts"] == [
         {"predicate": f"likes_{n}", "content": f"tea number {n}", "source_butler": butler, "validity": "active"}
         for n in range(2)
     ]
-    assert left["rules"] == [{"content": "Offer tea before anything else", "source_butler": butler}]
-    assert left["links"] == [
+    assert stored["rules"] == [{"content": "Offer tea before anything else", "source_butler": butler}]
+    assert stored["links"] == [
         {"source_type": "fact", "relation": "derived_from", "target_type": "episode", "links": 2},
         {"source_type": "rule", "relation": "derived_from", "target_type": "episode", "links": 2},
     ]
-    assert [(each["status"], each["lease_token"]) for each in left["episodes"]] == [("consolidated", None)] * 2
-    (run,), (session,) = left["runs"], left["sessions"]
+    assert [(episode["status"], episode["lease_token"]) for episode in stored["episodes"]] == [
+        ("consolidated", None)
+    ] * 2
+    (run,), (session,) = stored["runs"], stored["sessions"]
     assert (run["status"], run["episodes"], run["facts_created"], run["rules_created"]) == ("succeeded", 2, 2, 1)
     assert (run["input_tokens"], run["output_tokens"], run["tokens_estimated"]) == (taken, given, False)
     assert (run["session_id"], run["error"]) == (session["id"], None)
     assert (session["status"], session["runtime"], session["internal"]) == ("succeeded", runtime, True)
     assert (session["trigger_source"], session["error"]) == ("schedule:consolidation", None)
     assert session["usage"] == {"input_tokens": taken, "output_tokens": given}
-    assert session["prompt"] == "", "the prompt is made of memories"
+    assert session["prompt"] == "", "the prompt contains memories"

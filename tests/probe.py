@@ -1,6 +1,6 @@
-"""A module made for tests: tools that say who called, wait, fail and write.
+"""Test module `probe`: tools that return the caller, wait, fail and write.
 
-`python -m probe DIR` runs a butler with it.
+`python -m probe DIR` runs a butler with the module.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from butlers.migrate import Branch
 
 
 class ProbeConfig(ModuleConfig):
-    """What a test can ask the probe to do."""
+    """The configuration of the probe."""
 
     cron: str = "0 0 1 1 *"
     fail: bool = False
 
 
 class Who(BaseModel):
-    """The caller as a tool saw it."""
+    """The caller of a tool."""
 
     tenant: str
     actor: str
@@ -40,14 +40,14 @@ class Who(BaseModel):
 
 
 class Written(BaseModel):
-    """What was written."""
+    """The number of rows."""
 
     rows: int
 
 
 @tool(read_only=True)
 async def probe_whoami(_: Database, caller: Caller) -> Who:
-    """Say who calls."""
+    """Return the caller."""
     return Who(
         tenant=caller.tenant,
         actor=caller.actor,
@@ -66,7 +66,7 @@ async def probe_write(
     text: Annotated[str, Field(min_length=1, max_length=100)],
     seconds: Annotated[float, Field(ge=0, le=60)] = 0.0,
 ) -> Written:
-    """Write one row, holding the transaction open for a while."""
+    """Write one row in a transaction that stays open for some seconds."""
     async with database.transaction(caller, seconds=30) as tx:
         await tx.execute("insert into probe_rows (tenant_id, text) values ($1, $2)", caller.tenant, text)
         if seconds:
@@ -91,7 +91,7 @@ async def probe_rows(_: Database, __: Caller, asked: int, returned: int) -> Writ
 
 @tool(read_only=True)
 async def probe_fail(database: Database, caller: Caller, how: str) -> Written:
-    """Fail in the way asked for."""
+    """Fail in the given way."""
     if how == "fault":
         raise Conflict("it is taken", hint="Take another.")
     if how == "slow query":
@@ -104,7 +104,7 @@ async def probe_fail(database: Database, caller: Caller, how: str) -> Written:
 
 
 class ProbeModule:
-    """The probe."""
+    """The probe module."""
 
     name: ClassVar[str] = "probe"
     dependencies: ClassVar[tuple[str, ...]] = ()

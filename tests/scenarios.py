@@ -1,15 +1,15 @@
-"""Which scenarios of the specification are named by tests: a docstring says `Scenario: title`."""
+"""Scenarios of the specification, and the tests that name them in their docstrings (`Scenario: title`)."""
 
 import ast
 import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-NAMED = re.compile(r"^\s*Scenario: (.+?)\s*$", re.MULTILINE)
+_SCENARIO = re.compile(r"^\s*Scenario: (.+?)\s*$", re.MULTILINE)
 
 
 def listed(folder: str) -> list[str]:
-    """The titles a folder of tests has to name."""
+    """The scenarios that the tests of a folder must name."""
     return (TESTS / folder / "scenarios.txt").read_text(encoding="utf-8").splitlines()
 
 
@@ -18,7 +18,7 @@ def named_by(source: str) -> set[str]:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     tests = [node for node in ast.walk(ast.parse(source)) if isinstance(node, functions)]
     docstrings = [ast.get_docstring(node) or "" for node in tests if node.name.startswith("test_")]
-    return {title for text in docstrings for title in NAMED.findall(text)}
+    return {title for text in docstrings for title in _SCENARIO.findall(text)}
 
 
 def covered(*folders: str) -> set[str]:

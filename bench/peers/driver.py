@@ -1,4 +1,4 @@
-"""What every driver does: fill its peer in bulk, or store and search one after another and time each call."""
+"""Main loop of the drivers: bulk fill of a peer, or timed stores and searches."""
 
 import json
 import os
@@ -15,108 +15,109 @@ from embedder import Embedder
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """Where a peer keeps its data, which model it is given, and what it is filled with."""
+class Settings:
+    """The peer's folder, the model, and the data to fill it with."""
 
-    place: Path
+    folder: Path
     graph: Path
     tokenizer: Path
-    made: Path
+    data: Path
     size: int
     environment: Path | None = None
     dsn: str | None = None
 
     def embedder(self) -> Embedder:
-        """The model everybody uses."""
+        """The model that all peers use."""
         return Embedder(self.graph, self.tokenizer)
 
     def texts(self) -> list[str]:
-        """What is to be remembered already when the measuring begins."""
-        texts: list[str] = json.loads((self.made / "texts.json").read_text(encoding="utf-8"))[: self.size]
+        """The texts the peer is filled with."""
+        texts: list[str] = json.loads((self.data / "texts.json").read_text(encoding="utf-8"))[: self.size]
         return texts
 
     def vectors(self) -> "np.ndarray[Any, Any]":
-        """Vectors of these texts, made up between real ones."""
-        vectors: np.ndarray[Any, Any] = np.load(self.made / f"vectors-{self.size}.npy", mmap_mode="r")
+        """Generated vectors for these texts."""
+        vectors: np.ndarray[Any, Any] = np.load(self.data / f"vectors-{self.size}.npy", mmap_mode="r")
         return vectors
 
 
 def vector_bytes(vector: "np.ndarray[Any, Any]") -> bytes:
-    """A vector as pgvector takes it in a binary COPY."""
+    """A vector in the format of pgvector's binary COPY."""
     return struct.pack(">HH", len(vector), 0) + vector.astype(">f4").tobytes()
 
 
 class Peer(Protocol):
-    """Something that remembers, through the interface its users have."""
+    """A memory, called through the interface its users use."""
 
-    began: float | None
-    """When its process was started, where that is not the driver's own."""
+    started_at: float | None
+    """The start of the peer's process; None for a library in the driver's process."""
 
     def store(self, text: str) -> None:
-        """Remember a text."""
+        """Store a text."""
 
     def search(self, question: str) -> Sequence[str]:
-        """The texts of the ten best."""
+        """The ten best texts."""
 
     def processes(self) -> Sequence[int]:
-        """The processes it consists of, without a database server."""
+        """The ids of its processes, without a database server."""
 
     def close(self) -> None:
-        """End it."""
+        """Stop the peer."""
 
 
-class Within:
-    """A peer that is a library: it lives in the driver's own process."""
+class LibraryPeer:
+    """A peer that is a library in the driver's process."""
 
-    began: float | None = None
+    started_at: float | None = None
 
     def processes(self) -> Sequence[int]:
-        """This one."""
+        """The id of this process."""
         return [os.getpid()]
 
     def close(self) -> None:
-        """Nothing but the process to end."""
+        """Do nothing: the peer ends with the process."""
 
 
-def drive(fill: Callable[[Setting], None], opened: Callable[[Setting], Peer]) -> None:
-    """Fill, or answer the bench line by line until it has no more to ask."""
-    # Libraries print as they like; the answers go out on a stream of their own.
+def drive(fill: Callable[[Settings], None], open_peer: Callable[[Settings], Peer]) -> None:
+    """Fill the peer, or answer the requests on standard input."""
+    # Libraries print to standard output, so it is redirected and the answers get their own stream.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    verb, told = sys.argv[1], json.loads(sys.argv[2])
-    setting = Setting(**{name: _path(name, value) for name, value in told.items()})
-    if verb == "fill":
-        fill(setting)
+    command, values = sys.argv[1], json.loads(sys.argv[2])
+    settings = Settings(**{name: _to_path(name, value) for name, value in values.items()})
+    if command == "fill":
+        fill(settings)
         return
-    peer = opened(setting)
+    peer = open_peer(settings)
     try:
         for line in sys.stdin:
-            print(json.dumps(_answered(peer, json.loads(line))), file=answers, flush=True)
+            print(json.dumps(_answer(peer, json.loads(line))), file=answers, flush=True)
     finally:
         peer.close()
 
 
-def _path(name: str, value: Any) -> Any:
+def _to_path(name: str, value: Any) -> Any:
     return Path(value) if value is not None and name not in {"size", "dsn"} else value
 
 
-def _answered(peer: Peer, asked: dict[str, Any]) -> dict[str, Any]:
-    """Each text stored or looked for, for as long as there is time."""
-    call = {"store": peer.store, "search": peer.search, "meaning": getattr(peer, "by_meaning", peer.search)}
-    taken: list[float] = []
-    found: list[list[str]] = []
-    give_up = time.monotonic() + asked["seconds"]
-    for text in asked["texts"]:
-        began = time.perf_counter()
-        got = call[asked["do"]](text)
-        taken.append(time.perf_counter() - began)
-        found.append(list(got or ()))
-        if time.monotonic() > give_up:
+def _answer(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
+    """The seconds and results of the calls that were made in time."""
+    actions = {"store": peer.store, "search": peer.search, "semantic": getattr(peer, "semantic_search", peer.search)}
+    call = actions[request["action"]]
+    seconds: list[float] = []
+    results: list[list[str]] = []
+    deadline = time.monotonic() + request["seconds"]
+    for text in request["texts"]:
+        started = time.perf_counter()
+        result = call(text)
+        seconds.append(time.perf_counter() - started)
+        results.append(list(result or ()))
+        if time.monotonic() > deadline:
             break
     return {
-        "taken": taken,
-        "found": found,
-        "began": peer.began,
-        "ended": time.monotonic(),
+        "seconds": seconds,
+        "results": results,
+        "started_at": peer.started_at,
+        "ended_at": time.monotonic(),
         "processes": list(peer.processes()),
     }

@@ -1,4 +1,4 @@
-"""The butler's own embedding model, for whoever is measured beside it: the same files, the same session settings."""
+"""The butler's embedding model for the peers: the same files and session settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-MOST_TOKENS = 256
+MAX_TOKENS = 256
 
 
 class Embedder:
-    """Texts in, vectors out, in one run of the session."""
+    """Vectors of texts, computed in one run of the session."""
 
     def __init__(self, graph: Path, tokenizer: Path) -> None:
         import onnxruntime
@@ -21,7 +21,7 @@ class Embedder:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
         self._tokenizer = Tokenizer.from_file(str(tokenizer))
-        self._tokenizer.enable_truncation(MOST_TOKENS)
+        self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.enable_padding()
 
     def array(self, texts: Sequence[str]) -> "np.ndarray[Any, Any]":

@@ -1,4 +1,4 @@
-"""Who is measured beside a butler, and the environment each has of its own: made once, kept, never one of ours."""
+"""The peers with their pinned versions, and the installation of each in its own environment."""
 
 import os
 import shutil
@@ -10,13 +10,13 @@ from pathlib import Path
 
 CACHE = Path(__file__).parents[2] / ".cache" / "peers"
 _MODEL = ("numpy==2.4.6", "onnxruntime==1.31.1", "tokenizers==0.23.3")
-_INSTALL_SECONDS = 900
+_INSTALL_TIMEOUT_SECONDS = 900
 _LOADS_EXTENSIONS = "import sqlite3, sys; sys.exit(not hasattr(sqlite3.Connection, 'enable_load_extension'))"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What is needed to measure one of them."""
+    """A memory to measure through one of its interfaces."""
 
     name: str
     driver: str
@@ -31,28 +31,28 @@ class Peer:
 
     @property
     def version(self) -> str:
-        """Of what is measured; ours is the one of this repository."""
+        """The pinned version; `this one` for butlers."""
         return (*self.npm, *self.packages, "this one")[0].rpartition("==" if self.packages else "@")[2]
 
     @property
     def environment(self) -> Path:
-        """Where its packages are."""
+        """The folder of its packages."""
         return CACHE / self.name.lower().replace(" ", "-")
 
     @property
     def python(self) -> Path:
-        """What runs its driver."""
+        """The interpreter of its driver."""
         return self.environment / "bin" / "python" if self.packages else Path(sys.executable)
 
 
 PEERS = (
-    Peer("butlers", "with_butlers.py", "MCP over HTTP", "meaning and words", "COPY", postgres=True),
-    Peer("butlers, stdio", "with_butlers.py", "MCP over stdio", "meaning and words", "COPY", postgres=True),
+    Peer("butlers", "with_butlers.py", "MCP over HTTP", "vectors and words", "COPY", postgres=True),
+    Peer("butlers, stdio", "with_butlers.py", "MCP over stdio", "vectors and words", "COPY", postgres=True),
     Peer(
         "mem0",
         "with_mem0.py",
         "`Memory` in process, pgvector",
-        "meaning and words",
+        "vectors and words",
         "COPY",
         ("mem0ai==2.2.1", "psycopg[binary,pool]==3.3.8", *_MODEL),
         postgres=True,
@@ -61,7 +61,7 @@ PEERS = (
         "LangGraph",
         "with_langgraph.py",
         "`PostgresStore` in process",
-        "meaning",
+        "vectors",
         "COPY",
         ("langgraph-checkpoint-postgres==3.2.0", "langgraph==1.2.20", "psycopg[binary,pool]==3.3.8", *_MODEL),
         postgres=True,
@@ -70,7 +70,7 @@ PEERS = (
         "Chroma",
         "with_chroma.py",
         "`PersistentClient` in process",
-        "meaning",
+        "vectors",
         "its own `add` in batches",
         ("chromadb==1.5.9", *_MODEL),
     ),
@@ -78,7 +78,7 @@ PEERS = (
         "MCP memory server",
         "with_server_memory.py",
         "MCP over stdio",
-        "a part of the text: it has no embeddings",
+        "substring: no embeddings",
         "its file",
         npm=("@modelcontextprotocol/server-memory@2026.8.31",),
         embeds=False,
@@ -87,7 +87,7 @@ PEERS = (
         "mcp-memory-service",
         "with_memory_service.py",
         "MCP over stdio, SQLite",
-        "meaning",
+        "vectors",
         "INSERT",
         ("mcp-memory-service==12.2.0", *_MODEL),
         sqlite_extensions=True,
@@ -95,37 +95,37 @@ PEERS = (
 )
 
 
-def missing(peer: Peer) -> str | None:
-    """Install it unless it is there; why it can't be measured, if so."""
-    wanted = "\n".join((*peer.packages, *peer.npm))
-    noted = peer.environment / "installed.txt"
-    if not wanted or (noted.exists() and noted.read_text(encoding="utf-8") == wanted):
+def install(peer: Peer) -> str | None:
+    """Install the peer unless it is installed; returns the reason when that fails."""
+    packages = "\n".join((*peer.packages, *peer.npm))
+    stamp = peer.environment / "installed.txt"
+    if not packages or (stamp.exists() and stamp.read_text(encoding="utf-8") == packages):
         return None
     shutil.rmtree(peer.environment, ignore_errors=True)
     peer.environment.mkdir(parents=True)
-    reason = _npm(peer) if peer.npm else _venv(peer)
+    reason = _install_npm(peer) if peer.npm else _install_venv(peer)
     if reason is None:
-        noted.write_text(wanted, encoding="utf-8")
+        stamp.write_text(packages, encoding="utf-8")
     return reason
 
 
-def _npm(peer: Peer) -> str | None:
+def _install_npm(peer: Peer) -> str | None:
     if shutil.which("npm") is None:
-        return "not installed: no npm here"
-    return _ran("npm", "install", "--no-audit", "--no-fund", "--prefix", str(peer.environment), *peer.npm)
+        return "not installed: npm is missing"
+    return _run("npm", "install", "--no-audit", "--no-fund", "--prefix", str(peer.environment), *peer.npm)
 
 
-def _venv(peer: Peer) -> str | None:
-    python = _interpreter(peer)
+def _install_venv(peer: Peer) -> str | None:
+    python = _find_interpreter(peer)
     if python is None:
         return "not installed: needs a Python whose SQLite loads extensions"
-    return _ran(python, "-m", "venv", "--without-pip", str(peer.environment)) or _ran(
+    return _run(python, "-m", "venv", "--without-pip", str(peer.environment)) or _run(
         sys.executable, "-m", "pip", "--python", str(peer.python), "install", "--quiet", *peer.packages
     )
 
 
-def _interpreter(peer: Peer) -> str | None:
-    """Ours, or for who needs it the system's: not every Python is built to load SQLite's extensions."""
+def _find_interpreter(peer: Peer) -> str | None:
+    """This interpreter, or the system's where the peer needs SQLite extensions and this one can't load them."""
     if not peer.sqlite_extensions:
         return sys.executable
     for python in (sys.executable, shutil.which("python3", path=os.defpath)):
@@ -134,21 +134,21 @@ def _interpreter(peer: Peer) -> str | None:
     return None
 
 
-def _ran(*command: str) -> str | None:
-    """Nothing, or that it failed; what an installer says may hold addresses and is kept to ourselves."""
+def _run(*command: str) -> str | None:
+    """None, or the reason of the failure; without the installer's output, which may contain addresses."""
     try:
-        finished = subprocess.run(command, check=False, capture_output=True, timeout=_INSTALL_SECONDS)
+        result = subprocess.run(command, check=False, capture_output=True, timeout=_INSTALL_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        return "not installed: took too long"
-    return None if finished.returncode == 0 else "not installed: its installer failed"
+        return "not installed: timeout"
+    return None if result.returncode == 0 else "not installed: its installer failed"
 
 
-def quietly(place: Path) -> Mapping[str, str]:
-    """Surroundings in which nothing is sent anywhere or downloaded, and nothing is left in a home folder."""
+def isolated_environment(folder: Path) -> Mapping[str, str]:
+    """Environment variables that turn off telemetry and downloads and keep files out of the home folder."""
     return {
         **os.environ,
-        "HOME": str(place),
-        "MEM0_DIR": str(place / "mem0"),
+        "HOME": str(folder),
+        "MEM0_DIR": str(folder / "mem0"),
         "MEM0_TELEMETRY": "False",
         "ANONYMIZED_TELEMETRY": "False",
         "DO_NOT_TRACK": "1",

@@ -1,4 +1,4 @@
-"""As little of an MCP client as possible: one server as a child, one line for each message."""
+"""Minimal MCP client over stdio: one server process, one line for each message."""
 
 import json
 import os
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class Stdio:
-    """A peer that is an MCP server on its standard input and output."""
+class StdioClient:
+    """A peer that is an MCP server on stdio."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.began: float | None = time.monotonic()
+        self.started_at: float | None = time.monotonic()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -22,37 +22,38 @@ class Stdio:
             text=True,
         )
         self._number = 0
-        own = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
-        self.ask("initialize", own)
-        self._say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        client = {"name": "bench", "version": "1"}
+        parameters = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+        self.request("initialize", parameters)
+        self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A tool's answer; a refusal is an error."""
-        told = self.ask("tools/call", {"name": tool, "arguments": arguments})
-        if told.get("isError"):
-            raise RuntimeError(str(told)[:500])
-        return told
+        """The answer of a tool; raises RuntimeError when the tool fails."""
+        result = self.request("tools/call", {"name": tool, "arguments": arguments})
+        if result.get("isError"):
+            raise RuntimeError(str(result)[:500])
+        return result
 
-    def ask(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one message; what the server says in between is passed over."""
+    def request(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of one request; skips the notifications in between."""
         self._number += 1
-        self._say({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
+        self._send({"jsonrpc": "2.0", "id": self._number, "method": method, "params": parameters})
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            told = json.loads(line) if line.startswith("{") else {}
-            if told.get("id") == self._number and "method" not in told:
-                if "error" in told:
+            message = json.loads(line) if line.startswith("{") else {}
+            if message.get("id") == self._number and "method" not in message:
+                if "error" in message:
                     raise RuntimeError(line[:500])
-                answer: dict[str, Any] = told["result"]
-                return answer
-        raise RuntimeError("the server has gone")
+                result: dict[str, Any] = message["result"]
+                return result
+        raise RuntimeError("the server closed its output")
 
     def processes(self) -> Sequence[int]:
-        """The server's own."""
+        """The id of the server's process."""
         return [self._process.pid]
 
     def close(self) -> None:
-        """Leave, as a client does; the server ends."""
+        """Close the server's input; kill it when it does not end within 20 s."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -61,6 +62,6 @@ class Stdio:
             self._process.kill()
             self._process.wait()
 
-    def _say(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         print(json.dumps(message), file=self._process.stdin, flush=True)

@@ -1,4 +1,4 @@
-"""Butlers, over HTTP or stdio; filled as in the other benches, its index kept as it keeps it."""
+"""Driver for butlers over HTTP or stdio, filled by COPY like the other benches."""
 
 import asyncio
 import json
@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 import numpy as np
-from driver import Setting, drive
-from stdio import Stdio
+from driver import Settings, drive
+from stdio import StdioClient
 
 sys.path.insert(1, str(Path(__file__).parents[1]))
 import startup
@@ -21,7 +21,7 @@ from butlers import app
 from butlers.environment import Environment
 from butlers.modules.memory.module import MemoryModule
 from butlers.modules.memory.operations import index_upkeep
-from world import fill
+from harness import fill_facts
 
 TOML = (
     '[butler]\nname = "bench"\nport = 0\n'
@@ -31,102 +31,103 @@ TOML = (
 _HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
-def filled(setting: Setting) -> None:
-    """Make the butler and its memories."""
-    asyncio.run(_filled(setting))
+def fill(settings: Settings) -> None:
+    """Create the butler and insert its memories."""
+    asyncio.run(_fill(settings))
 
 
-async def _filled(setting: Setting) -> None:
-    folder = _folder(setting)
+async def _fill(settings: Settings) -> None:
+    folder = _folder(settings)
     folder.mkdir()
     (folder / "butler.toml").write_text(TOML, encoding="utf-8")
-    environment = Environment(setting.place, None, None, "warning", "console")
+    environment = Environment(settings.folder, None, None, "warning", "console")
     async with app.open_butler(app.load_configuration(folder), environment) as butler:
         module = butler.modules[0]
         assert isinstance(module, MemoryModule)
-        seeds, caller = np.load(setting.made / "seeds.npy"), butler.caller()
-        await fill(butler, module.state, [(caller.tenant, setting.size)], seeds, mixed=False)
+        seeds, caller = np.load(settings.data / "seeds.npy"), butler.caller()
+        await fill_facts(butler, module.state, [(caller.tenant, settings.size)], seeds, mixed=False)
         await index_upkeep.maintain_indexes(module.state, caller)
 
 
-def _folder(setting: Setting) -> Path:
-    return setting.place / "butler"
+def _folder(settings: Settings) -> Path:
+    return settings.folder / "butler"
 
 
-class Tools:
-    """What an agent does with a butler's tools."""
+class ButlerClient:
+    """The calls of an agent with a butler's tools."""
 
-    began: float | None = None
+    started_at: float | None = None
 
     def __init__(self, call: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
         self._call = call
         self._stored = 0
 
     def store(self, text: str) -> None:
-        """A new fact."""
+        """Store a fact."""
         self._stored += 1
-        about = {"subject": f"acquaintance {self._stored}", "predicate": f"told_{os.getpid()}"}
-        self._call("memory_store_fact", {**about, "content": text})
+        key = {"subject": f"acquaintance {self._stored}", "predicate": f"note_{os.getpid()}"}
+        self._call("memory_store_fact", {**key, "content": text})
 
     def search(self, question: str) -> Sequence[str]:
-        """By meaning and by words, as it does by default, among episodes, facts and rules."""
-        return self._found("memory_search", query=question)
+        """Search by vectors and words, the default, over all types."""
+        return self._search(query=question)
 
-    def by_meaning(self, question: str) -> Sequence[str]:
-        """By meaning alone, as most peers search."""
-        return self._found("memory_search", query=question, mode="semantic")
+    def semantic_search(self, question: str) -> Sequence[str]:
+        """Search by vectors alone, like most peers."""
+        return self._search(query=question, mode="semantic")
 
-    def _found(self, tool: str, **arguments: Any) -> Sequence[str]:
-        told = self._call(tool, {**arguments, "limit": 10})
-        return [each["content"] for each in told["structuredContent"]["result"]]
+    def _search(self, **arguments: Any) -> Sequence[str]:
+        answer = self._call("memory_search", {**arguments, "limit": 10})
+        return [memory["content"] for memory in answer["structuredContent"]["result"]]
 
 
-class OverHttp(Tools):
-    """`butlers run` in a process of its own, as clients reach it."""
+class OverHttp(ButlerClient):
+    """`butlers run` in its own process, called over HTTP."""
 
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(self._posted)
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(self._post)
         self._open = ExitStack()
-        self.began = time.monotonic()
-        self._started = self._open.enter_context(startup.butler(setting.place, _folder(setting)))
-        self._address = self._started.said[-1].removeprefix("ready: ")
+        self.started_at = time.monotonic()
+        self._started = self._open.enter_context(startup.run_butler(settings.folder, _folder(settings)))
+        self._address = self._started.lines[-1].removeprefix("ready: ")
         self._client = self._open.enter_context(httpx2.Client(timeout=120))
 
     def processes(self) -> Sequence[int]:
-        """The butler's."""
+        """The id of the butler's process."""
         return [self._started.process.pid]
 
     def close(self) -> None:
-        """End the butler."""
+        """Stop the butler."""
         self._open.close()
 
-    def _posted(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-        answer = self._client.post(self._address, json=asked, headers=_HEADERS)
-        told = json.loads(answer.text)
-        if "error" in told or told["result"].get("isError"):
-            raise RuntimeError(answer.text[:500])
-        result: dict[str, Any] = told["result"]
+    def _post(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        params = {"name": tool, "arguments": arguments}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        response = self._client.post(self._address, json=request, headers=_HEADERS)
+        message = json.loads(response.text)
+        if "error" in message or message["result"].get("isError"):
+            raise RuntimeError(response.text[:500])
+        result: dict[str, Any] = message["result"]
         return result
 
 
-class OverStdio(Tools):
-    """`butlers run --stdio`, as an editor or a CLI starts it."""
+class OverStdio(ButlerClient):
+    """`butlers run --stdio`, called over stdio."""
 
-    def __init__(self, setting: Setting) -> None:
-        command = [sys.executable, "-m", "butlers.cli", "run", "--stdio", str(_folder(setting))]
-        self._server = Stdio(command, {"BUTLERS_HOME": str(setting.place), "BUTLERS_LOG": "warning"})
+    def __init__(self, settings: Settings) -> None:
+        command = [sys.executable, "-m", "butlers.cli", "run", "--stdio", str(_folder(settings))]
+        self._server = StdioClient(command, {"BUTLERS_HOME": str(settings.folder), "BUTLERS_LOG": "warning"})
         super().__init__(self._server.call)
-        self.began = self._server.began
+        self.started_at = self._server.started_at
 
     def processes(self) -> Sequence[int]:
-        """The butler's."""
+        """The id of the butler's process."""
         return self._server.processes()
 
     def close(self) -> None:
-        """Leave; the butler ends."""
+        """Stop the butler."""
         self._server.close()
 
 
 if __name__ == "__main__":
-    drive(filled, OverStdio if os.environ.get("PEER") == "butlers, stdio" else OverHttp)
+    drive(fill, OverStdio if os.environ.get("PEER") == "butlers, stdio" else OverHttp)

@@ -1,22 +1,22 @@
-"""Chroma's `PersistentClient`: `add` and `query`; filled by its own `add` in batches, with the vectors given."""
+"""Driver for Chroma's `PersistentClient` (`add` and `query`), filled by `add` in batches with the vectors given."""
 
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from driver import Setting, Within, drive
+from driver import LibraryPeer, Settings, drive
 
 _BATCH = 5_000
 
 
-def _collection(setting: Setting) -> Any:
+def _collection(settings: Settings) -> Any:
     import chromadb  # type: ignore[import-not-found]
-    from chromadb.config import Settings  # type: ignore[import-not-found]
+    import chromadb.config  # type: ignore[import-not-found]
 
-    model = setting.embedder()
+    model = settings.embedder()
 
-    class Injected(chromadb.EmbeddingFunction):  # type: ignore[misc]
-        """What Chroma asks of an embedder."""
+    class SharedEmbedder(chromadb.EmbeddingFunction):  # type: ignore[misc]
+        """The shared model as Chroma's embedding function."""
 
         def __init__(self) -> None:
             pass
@@ -24,41 +24,41 @@ def _collection(setting: Setting) -> Any:
         def __call__(self, input: list[str]) -> Any:  # noqa: A002
             return list(model.array(input))
 
-    settings = Settings(anonymized_telemetry=False)
-    client = chromadb.PersistentClient(str(setting.place / "chroma"), settings=settings)
+    chroma_settings = chromadb.config.Settings(anonymized_telemetry=False)
+    client = chromadb.PersistentClient(str(settings.folder / "chroma"), settings=chroma_settings)
     return client.get_or_create_collection(
-        "memories", embedding_function=Injected(), configuration={"hnsw": {"space": "cosine"}}
+        "memories", embedding_function=SharedEmbedder(), configuration={"hnsw": {"space": "cosine"}}
     )
 
 
-def filled(setting: Setting) -> None:
-    """All of them, thousands at a time."""
-    collection, texts, vectors = _collection(setting), setting.texts(), setting.vectors()
+def fill(settings: Settings) -> None:
+    """Add all texts in batches."""
+    collection, texts, vectors = _collection(settings), settings.texts(), settings.vectors()
     for start in range(0, len(texts), _BATCH):
-        part = texts[start : start + _BATCH]
-        numbers = range(start, start + len(part))
+        batch = texts[start : start + _BATCH]
+        numbers = range(start, start + len(batch))
         collection.add(
             ids=[f"note-{number}" for number in numbers],
-            documents=part,
-            embeddings=vectors[start : start + len(part)],
+            documents=batch,
+            embeddings=vectors[start : start + len(batch)],
         )
 
 
-class Chroma(Within):
-    """The library, as its users have it."""
+class Chroma(LibraryPeer):
+    """Chroma in this process."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._collection = _collection(setting)
+    def __init__(self, settings: Settings) -> None:
+        self._collection = _collection(settings)
 
     def store(self, text: str) -> None:
-        """A new document."""
+        """Add a document."""
         self._collection.add(ids=[uuid.uuid4().hex], documents=[text])
 
     def search(self, question: str) -> Sequence[str]:
-        """The ten nearest."""
-        found: list[str] = self._collection.query(query_texts=[question], n_results=10)["documents"][0]
-        return found
+        """The ten nearest documents."""
+        documents: list[str] = self._collection.query(query_texts=[question], n_results=10)["documents"][0]
+        return documents
 
 
 if __name__ == "__main__":
-    drive(filled, Chroma)
+    drive(fill, Chroma)

@@ -1,4 +1,4 @@
-"""mcp-memory-service over stdio, on its default SQLite; filled by INSERT into the tables it made."""
+"""Driver for mcp-memory-service over stdio with its default SQLite, filled by INSERT into its tables."""
 
 import hashlib
 import re
@@ -9,21 +9,21 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from driver import Setting, drive
-from stdio import Stdio
+from driver import Settings, drive
+from stdio import StdioClient
 
 
-def _file(setting: Setting) -> Path:
-    return setting.place / "memories.db"
+def _file(settings: Settings) -> Path:
+    return settings.folder / "memories.db"
 
 
-def _environment(setting: Setting) -> Mapping[str, str]:
-    """Its own ONNX loader finds our model where it would have put the one it downloads."""
+def _environment(settings: Settings) -> Mapping[str, str]:
+    """Environment variables that make its ONNX loader use the model that `fill` copies to its cache."""
     return {
-        "HOME": str(setting.place),
+        "HOME": str(settings.folder),
         "MCP_MEMORY_STORAGE_BACKEND": "sqlite_vec",
-        "MCP_MEMORY_SQLITE_PATH": str(_file(setting)),
-        "MCP_MEMORY_BASE_DIR": str(setting.place / "service"),
+        "MCP_MEMORY_SQLITE_PATH": str(_file(settings)),
+        "MCP_MEMORY_BASE_DIR": str(settings.folder / "service"),
         "MCP_MEMORY_USE_ONNX": "1",
         "MCP_MEMORY_ONNX_ALLOW_DOWNLOAD": "0",
         "MCP_MEMORY_OFFLINE": "1",
@@ -31,49 +31,49 @@ def _environment(setting: Setting) -> Mapping[str, str]:
     }
 
 
-class MemoryService(Stdio):
-    """The server, as an MCP client has it."""
+class MemoryService(StdioClient):
+    """The server in its own process."""
 
-    def __init__(self, setting: Setting) -> None:
-        assert setting.environment is not None
-        super().__init__([str(setting.environment / "bin" / "memory"), "server"], _environment(setting))
+    def __init__(self, settings: Settings) -> None:
+        assert settings.environment is not None
+        super().__init__([str(settings.environment / "bin" / "memory"), "server"], _environment(settings))
 
     def store(self, text: str) -> None:
-        """A new memory."""
-        told = self.call("memory_store", {"content": text})["content"][0]["text"]
-        if "successfully" not in told:
-            raise RuntimeError(told[:500])
+        """Store a memory."""
+        text_answer = self.call("memory_store", {"content": text})["content"][0]["text"]
+        if "successfully" not in text_answer:
+            raise RuntimeError(text_answer[:500])
 
     def search(self, question: str) -> Sequence[str]:
-        """The ten nearest."""
-        told = self.call("memory_search", {"query": question, "limit": 10})
-        return re.findall(r"^\d+\. (.*)$", told["content"][0]["text"], re.MULTILINE)
+        """The ten nearest memories."""
+        answer = self.call("memory_search", {"query": question, "limit": 10})
+        return re.findall(r"^\d+\. (.*)$", answer["content"][0]["text"], re.MULTILINE)
 
 
-def filled(setting: Setting) -> None:
-    """The rows a store writes, as its tables have them; words are indexed by its own triggers."""
+def fill(settings: Settings) -> None:
+    """Insert the rows a store writes; the triggers of its tables index the words."""
     import sqlite_vec  # type: ignore[import-not-found]
 
-    folder = setting.place / ".cache" / "mcp_memory" / "onnx_models" / "all-MiniLM-L6-v2" / "onnx"
+    folder = settings.folder / ".cache" / "mcp_memory" / "onnx_models" / "all-MiniLM-L6-v2" / "onnx"
     folder.mkdir(parents=True)
-    shutil.copy(setting.graph, folder / "model.onnx")
-    shutil.copy(setting.tokenizer, folder / "tokenizer.json")
-    server = MemoryService(setting)
-    server.store("the first one, with which the tables are made")
+    shutil.copy(settings.graph, folder / "model.onnx")
+    shutil.copy(settings.tokenizer, folder / "tokenizer.json")
+    server = MemoryService(settings)
+    server.store("the first memory, which creates the tables")
     server.close()
-    connection = sqlite3.connect(_file(setting))
+    connection = sqlite3.connect(_file(settings))
     connection.enable_load_extension(True)
     sqlite_vec.load(connection)
-    now, told = time.time(), datetime.now(UTC).isoformat()
+    now, now_iso = time.time(), datetime.now(UTC).isoformat()
     (store,) = connection.execute("select store from memories").fetchone()
     with connection:
-        for number, (text, vector) in enumerate(zip(setting.texts(), setting.vectors(), strict=True), start=2):
+        for number, (text, vector) in enumerate(zip(settings.texts(), settings.vectors(), strict=True), start=2):
             hashed = hashlib.sha256(f"{number} {text}".encode()).hexdigest()
             connection.execute(
                 "insert into memories (id, content_hash, content, tags, memory_type, metadata, created_at,"
                 " updated_at, created_at_iso, updated_at_iso, store)"
                 " values (?, ?, ?, 'untagged', 'note', '{}', ?, ?, ?, ?, ?)",
-                (number, hashed, text, now, now, told, told, store),
+                (number, hashed, text, now, now, now_iso, now_iso, store),
             )
             connection.execute(
                 "insert into memory_embeddings (rowid, content_embedding, store) values (?, ?, ?)",
@@ -83,4 +83,4 @@ def filled(setting: Setting) -> None:
 
 
 if __name__ == "__main__":
-    drive(filled, MemoryService)
+    drive(fill, MemoryService)

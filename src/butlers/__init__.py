@@ -1,1 +1,1 @@
-"""Long-running agents that remember."""
+"""A memory for long-running agents."""

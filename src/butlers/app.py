@@ -1,4 +1,4 @@
-"""The composition root: butler.toml in, a running butler out. The only place that wires."""
+"""The composition root: the only module that wires configuration, database, modules and server together."""
 
 import asyncio
 import contextlib
@@ -35,89 +35,96 @@ class Butler:
     """A butler with its database open and its modules started."""
 
     config: Configuration
-    place: DatabaseLocation
+    location: DatabaseLocation
     database: Database
     modules: Sequence[Module]
     spawner: "SessionSpawner"
 
     def caller(self, tenant: str | None = None, actor: str = "local") -> Caller:
-        """Somebody at this machine, inside the configured tenant or the one named."""
+        """Return a caller on this machine, in the given tenant or the configured one."""
         return Caller(tenant=tenant or self.config.butler.auth.tenant, butler=self.config.butler.name, actor=actor)
 
 
 def load_configuration(folder: Path, modules: Sequence[type[Module]] = MODULES) -> Configuration:
-    """The butler's configuration, checked against every module there is."""
+    """Return the validated configuration of the butler in `folder`."""
     return load(folder, {module.name: module.config_model for module in modules})
 
 
-def migration_branches(config: Configuration, modules: Sequence[type[Module]] = MODULES) -> list[Branch]:
-    """The migrations of the core and of every enabled module."""
+def enabled_modules(config: Configuration, modules: Sequence[type[Module]] = MODULES) -> list[type[Module]]:
+    """Return the modules that the configuration enables, dependencies first."""
     from butlers.host.module_loader import modules_in_order
 
-    enabled = modules_in_order({module.name: module for module in modules}, config.modules)
-    return [CORE, *(module.branch for module in enabled if module.branch is not None)]
+    return modules_in_order({module.name: module for module in modules}, config.modules)
+
+
+def migration_branches(config: Configuration, modules: Sequence[type[Module]] = MODULES) -> list[Branch]:
+    """Return the migrations of the core and of every enabled module."""
+    return [CORE, *(module.branch for module in enabled_modules(config, modules) if module.branch is not None)]
 
 
 @contextlib.asynccontextmanager
 async def locate_database(
     config: Configuration, env: Environment, *, stop: bool = True
 ) -> AsyncIterator[DatabaseLocation]:
-    """The butler's database server, for as long as the block lasts."""
-    place = await provision.locate(config, env)
+    """Yield the butler's database; an embedded server without other users is stopped at the end if `stop`."""
+    location = await provision.locate(config, env)
     try:
-        yield place
+        yield location
     finally:
-        await place.release(stop=stop)
+        await location.release(stop=stop)
 
 
 @contextlib.asynccontextmanager
 async def migrated_database(
     config: Configuration, env: Environment, *, stop: bool = True
 ) -> AsyncIterator[DatabaseLocation]:
-    """The butler's database, migrated, without anything started on it."""
-    async with locate_database(config, env, stop=stop) as place:
+    """Yield the butler's database after migrating it, without starting any module."""
+    async with locate_database(config, env, stop=stop) as location:
         with db.translate_errors():
-            await ensure_migrated(place, migration_branches(config))
-        yield place
+            await ensure_migrated(location, migration_branches(config))
+        yield location
 
 
-async def ensure_migrated(place: DatabaseLocation, wanted: Sequence[Branch]) -> Migration | None:
-    """Bring the schema to head; None when it is there already, which costs one query and no Alembic."""
-    return None if await _at_head(place, wanted) else await upgrade_schema(place, wanted)
+async def ensure_migrated(location: DatabaseLocation, branches: Sequence[Branch]) -> Migration | None:
+    """Migrate the schema to head; return None, after one query and without Alembic, if it is there already."""
+    return None if await _is_at_head(location, branches) else await upgrade_schema(location, branches)
 
 
-async def upgrade_schema(place: DatabaseLocation, wanted: Sequence[Branch]) -> Migration:
-    """Bring the schema to head and grant the application its rights, as the owner."""
-    if place.admin_dsn is None:
+async def upgrade_schema(location: DatabaseLocation, branches: Sequence[Branch]) -> Migration:
+    """Migrate the schema to head and grant the application its rights, as the owner.
+
+    Raises `ConfigurationFault` when the owner's credentials are unknown.
+    """
+    if location.admin_dsn is None:
         raise ConfigurationFault(
             "migrating needs the owner of the tables, and only the application's role is known",
             hint="Set BUTLERS_ADMIN_DATABASE_URL to the owner and run `butlers migrate`.",
         )
-    return await migrate.upgrade(place.admin_dsn, wanted, app_role=place.app, owner=place.owner)
+    return await migrate.upgrade(location.admin_dsn, branches, app_role=location.app, owner=location.owner)
 
 
-async def _at_head(place: DatabaseLocation, wanted: Sequence[Branch]) -> bool:
-    """Whether nothing is to be migrated or granted, as far as the application's role can see."""
-    async with application_connection(place) as connection:
+async def _is_at_head(location: DatabaseLocation, branches: Sequence[Branch]) -> bool:
+    """Whether nothing needs migrating or granting, as far as the application's role can see."""
+    async with application_connection(location) as connection:
         try:
-            return not await migrate.pending_branches(connection, wanted)
+            return not await migrate.pending_branches(connection, branches)
         except migrate.MigrationFault:
-            # A role that was never granted anything. The owner's look at it settles the matter.
-            if place.admin_dsn is None:
+            # The role has no rights yet. The upgrade, run by the owner, grants them.
+            if location.admin_dsn is None:
                 raise
             return False
 
 
-async def refuse_unsafe_database(place: DatabaseLocation) -> None:
-    """Refuse to serve unless tenants are walled off for the role the application uses."""
-    async with application_connection(place) as connection:
+async def refuse_unsafe_database(location: DatabaseLocation) -> None:
+    """Raise `ConfigurationFault` unless row-level security binds the application's role."""
+    async with application_connection(location) as connection:
         await provision.refuse_unsafe(connection)
 
 
 @contextlib.asynccontextmanager
-async def application_connection(place: DatabaseLocation) -> AsyncIterator[PlainConnection]:
-    """A connection of the application's role, outside of any tenant."""
-    connection = await provision.connect(place.dsn)
+async def application_connection(location: DatabaseLocation) -> AsyncIterator[PlainConnection]:
+    """Yield a connection of the application's role, with no tenant set."""
+    connection = await provision.connect(location.dsn)
     try:
         yield connection
     finally:
@@ -125,7 +132,7 @@ async def application_connection(place: DatabaseLocation) -> AsyncIterator[Plain
 
 
 def make_spawner(config: Configuration, database: Database) -> "SessionSpawner":
-    """What starts the butler's sessions."""
+    """Return the spawner of the butler's sessions."""
     from butlers.host import runtimes
     from butlers.host.spawner import SessionSpawner
 
@@ -137,8 +144,8 @@ def make_spawner(config: Configuration, database: Database) -> "SessionSpawner":
         butler.runtime.timeout_seconds,
         folder=config.folder,
         config=butler.sessions,
-        # Whoever called has to be told that a session runs before the call is given up.
-        patience=butler.limits.call_timeout_seconds * 2 / 3,
+        # The caller must learn that a session is running before the call itself times out.
+        reply_seconds=butler.limits.call_timeout_seconds * 2 / 3,
     )
 
 
@@ -146,24 +153,33 @@ def make_spawner(config: Configuration, database: Database) -> "SessionSpawner":
 async def open_butler(
     config: Configuration, env: Environment, modules: Sequence[type[Module]] = MODULES
 ) -> AsyncIterator[Butler]:
-    """A butler ready to work: database migrated and checked, modules started; all of it ended with the block."""
+    """Yield a butler with its database migrated and checked and its modules started; stop it all at the end."""
+    async with locate_database(config, env) as location, location.watch_server():
+        with db.translate_errors():
+            await ensure_migrated(location, migration_branches(config, modules))
+            await refuse_unsafe_database(location)
+        async with start_butler(config, location, modules, pool_size=config.butler.database.pool_size) as butler:
+            yield butler
+
+
+@contextlib.asynccontextmanager
+async def start_butler(
+    config: Configuration, location: DatabaseLocation, modules: Sequence[type[Module]] = MODULES, *, pool_size: int
+) -> AsyncIterator[Butler]:
+    """Yield a butler with its modules started on a database that is migrated already."""
     from butlers.host import module_loader as loader
 
-    kinds = loader.modules_in_order({module.name: module for module in modules}, config.modules)
-    async with locate_database(config, env) as place, place.watch_server():
-        with db.translate_errors():
-            await ensure_migrated(place, migration_branches(config, modules))
-            await refuse_unsafe_database(place)
-        database = await db.connect(place.dsn, config.butler.database.pool_size, place.owner_connection)
+    database = await db.connect(location.dsn, pool_size, location.owner_connection)
+    try:
+        spawner = make_spawner(config, database)
+        enabled = enabled_modules(config, modules)
+        started = await loader.start_modules(enabled, config.modules, database, config.butler.name, spawner)
         try:
-            starts = make_spawner(config, database)
-            started = await loader.start_modules(kinds, config.modules, database, config.butler.name, starts)
-            try:
-                yield Butler(config, place, database, started, starts)
-            finally:
-                await loader.stop_modules(started)
+            yield Butler(config, location, database, started, spawner)
         finally:
-            await database.close()
+            await loader.stop_modules(started)
+    finally:
+        await database.close()
 
 
 async def serve_http(
@@ -173,18 +189,18 @@ async def serve_http(
     modules: Sequence[type[Module]] = MODULES,
     announce: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run the butler over HTTP until SIGTERM or SIGINT; `announce` hears its address once it serves."""
+    """Run the butler over HTTP until SIGTERM or SIGINT; call `announce` with its URL once it serves."""
     from butlers.host import http
 
     cancel_on_sigterm()
     config = load_configuration(folder, modules)
-    meanwhile = _preload_server()
+    imports = _preload_server()
     host, limits = config.butler.http.host, config.butler.limits
     with http.bind_socket(host, config.butler.port if port is None else port) as listener:
         url = f"{http_address(host, listener.getsockname()[1])}/mcp"
         async with (
             open_butler(config, read_environment(), modules) as butler,
-            open_server(butler, after=meanwhile) as server,
+            open_server(butler, imports=imports) as server,
         ):
             from butlers.host.server import http_app
 
@@ -193,56 +209,59 @@ async def serve_http(
                 listener,
                 grace=limits.grace_seconds,
                 ready=lambda: announce(url),
-                told=server.told_to_stop,
+                on_signal=server.request_stop,
             )
 
 
 async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES) -> None:
-    """Run the butler over stdin and stdout until the client leaves or a signal comes."""
+    """Run the butler over stdin and stdout until the client disconnects or a signal arrives."""
     from butlers.host import stdio
 
     cancel_on_sigterm()
     config = load_configuration(folder, modules)
-    meanwhile = _preload_server()
+    imports = _preload_server()
     async with (
         open_butler(config, read_environment(), modules) as butler,
-        open_server(butler, over_http=False, after=meanwhile) as server,
+        open_server(butler, over_http=False, imports=imports) as server,
     ):
         grace = config.butler.limits.grace_seconds
-        await stdio.serve(server.mcp, grace=grace, idle=server.door.idle, told=server.told_to_stop)
+        await stdio.serve(
+            server.mcp,
+            grace=grace,
+            idle=server.call_middleware.wait_until_idle,
+            on_signal=server.request_stop,
+        )
 
 
 def cancel_on_sigterm() -> None:
-    """Let a SIGTERM that comes while no server listens for it end the work cleanly, embedded server included."""
+    """Cancel the current task on SIGTERM, so that it cleans up even before a server handles signals."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 def _preload_server() -> "asyncio.Future[object]":
-    """The half second that importing FastMCP takes, spent while the database server starts."""
+    """Import FastMCP, which takes half a second, in a thread while the database server starts."""
     return asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "butlers.host.server"))
 
 
 def all_jobs(butler: Butler) -> list[Job]:
-    """What runs by the clock: the modules' jobs, and the prompts of the configuration."""
-    brought = [job for module in butler.modules for job in module.jobs()]
-    taken = {job.name for job in brought}
-    for place, entry in enumerate(butler.config.butler.schedule):
+    """Return the modules' jobs and the prompts of [[butler.schedule]]; raise when two share a name."""
+    module_jobs = [job for module in butler.modules for job in module.jobs()]
+    taken = {job.name for job in module_jobs}
+    for index, entry in enumerate(butler.config.butler.schedule):
         if entry.name in taken:
             raise ConfigurationFault(
-                f"butler.schedule[{place}].name: '{entry.name}' is the name of a job of its own",
+                f"butler.schedule[{index}].name: '{entry.name}' is the name of a built-in job",
                 hint="Give the prompt another name.",
             )
-    return [*brought, *(_prompt_job(butler, entry) for entry in butler.config.butler.schedule)]
+    return [*module_jobs, *(_prompt_job(butler, entry) for entry in butler.config.butler.schedule)]
 
 
 def _prompt_job(butler: Butler, entry: ScheduleEntry) -> Job:
-    """A session that starts by the clock."""
-
     async def run(caller: Caller) -> JobResult:
-        answered = await butler.spawner.spawn(caller, entry.prompt, trigger_source=f"schedule:{entry.name}")
-        return {"session_id": str(answered.session_id), "characters": len(answered.text)}
+        result = await butler.spawner.spawn(caller, entry.prompt, trigger_source=f"schedule:{entry.name}")
+        return {"session_id": str(result.session_id), "characters": len(result.text)}
 
     return Job(entry.name, entry.cron, run, shared=False)
 
@@ -251,7 +270,7 @@ def _prompt_job(butler: Butler, entry: ScheduleEntry) -> Job:
 async def open_scheduler(
     folder: Path, modules: Sequence[type[Module]] = MODULES
 ) -> "AsyncIterator[tuple[Butler, Scheduler]]":
-    """A butler and its jobs, none of them started: for whoever looks at them or runs one by hand."""
+    """Yield a butler and a scheduler that is not started, to list its jobs or run one by hand."""
     from butlers.host.metrics import Metrics
     from butlers.host.scheduler import Scheduler
 
@@ -264,12 +283,12 @@ async def open_server(
     butler: Butler,
     *,
     over_http: bool = True,
-    by_the_clock: bool = True,
-    after: "asyncio.Future[object] | None" = None,
+    with_jobs: bool = True,
+    imports: "asyncio.Future[object] | None" = None,
 ) -> "AsyncIterator[Server]":
-    """The butler's server, with its sessions attached to it and its jobs on their schedule."""
-    if after is not None:
-        await after
+    """Yield the butler's server with its sessions attached and, if `with_jobs`, its scheduler running."""
+    if imports is not None:
+        await imports
     from butlers.host import auth
     from butlers.host.local_client import LocalToolClient
     from butlers.host.metrics import Metrics
@@ -279,31 +298,34 @@ async def open_server(
     from butlers.host.trigger_tool import TOOLS
 
     config, database, metrics = butler.config.butler, butler.database, Metrics()
-    offers = [BoundTool(tool, module.state) for module in butler.modules for tool in module.tools()]
+    module_tools = [BoundTool(tool, module.state) for module in butler.modules for tool in module.tools()]
     gauges = {module.name: module.gauges for module in butler.modules}
-    further = [BoundTool(tool, butler.spawner) for tool in TOOLS] if config.sessions.tool else []
+    host_tools = [BoundTool(tool, butler.spawner) for tool in TOOLS] if config.sessions.trigger_tool else []
     scheduler = Scheduler(database, butler.caller(actor="scheduler"), all_jobs(butler), metrics)
     guard = auth.make_auth_provider(config.auth, database) if over_http else None
     server = build_server(
         config,
         database,
-        [*offers, *further],
+        [*module_tools, *host_tools],
         gauges,
         metrics,
         guard=guard,
         jobs=scheduler.job_statuses,
-        told_to_stop=scheduler.request_stop,
+        request_stop=scheduler.request_stop,
     )
-    desk = SessionGateway(
-        lambda guard, desk: build_server(config, database, offers, {}, metrics, guard=guard, observe=desk.note)
+    gateway = SessionGateway(
+        lambda guard, gateway: build_server(
+            config, database, module_tools, {}, metrics, guard=guard, observe=gateway.count_call
+        )
     )
-    butler.spawner.attach(LocalToolClient(server.mcp, frozenset(offer.tool.name for offer in offers)), desk)
+    tool_names = frozenset(bound.tool.name for bound in module_tools)
+    butler.spawner.attach(LocalToolClient(server.mcp, tool_names), gateway)
     try:
-        if by_the_clock:
+        if with_jobs:
             await butler.spawner.recover(butler.caller(actor="host"))
             scheduler.start()
         yield server
     finally:
         await scheduler.stop(config.limits.grace_seconds)
         await butler.spawner.stop()
-        await desk.close()
+        await gateway.close()

@@ -1,4 +1,4 @@
-"""A butler's whole database in one file, and back into an empty place; PostgreSQL's own tools do it."""
+"""Backup and restore of a butler's database with PostgreSQL's own programs."""
 
 import asyncio
 import os
@@ -30,67 +30,67 @@ _TABLE = re.compile(r"^\d+; \d+ \d+ TABLE public (\S+) ", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A file that holds everything."""
+    """A backup file and its size."""
 
     file: Path
     bytes: int
 
 
 async def create(config: Configuration, environment: Environment, file: Path) -> Backup:
-    """Write the whole database to a file: all of it, as it was at one moment, or no file at all."""
-    async with app.migrated_database(config, environment) as place:
-        admin = _admin_dsn(place)
-        with tempfile.TemporaryDirectory(prefix=".butlers-backup-", dir=_check_target_folder(file)) as beside:
-            made = Path(beside) / "backup"
-            # Without large objects: a butler has none, and nobody could restore them in a transaction with the rest.
-            options = ["--format=custom", "--no-owner", "--no-privileges", "-B", f"--file={made}"]
-            # An owner that is bound by row-level security reads by the policy that lets it.
-            rows = [] if place.cluster else ["--enable-row-security"]
-            await _run_program("pg_dump", [*options, *rows], admin)
-            made.chmod(0o600)
-            size = made.stat().st_size
-            made.replace(file)
-        await _record_backup(place, config, size)
+    """Write a consistent snapshot of the database to a file; write no file on failure."""
+    async with app.migrated_database(config, environment) as location:
+        admin = _admin_dsn(location)
+        with tempfile.TemporaryDirectory(prefix=".butlers-backup-", dir=_check_target_folder(file)) as folder:
+            new_file = Path(folder) / "backup"
+            # Without large objects: a butler has none, and they can't be restored in the same transaction.
+            options = ["--format=custom", "--no-owner", "--no-privileges", "-B", f"--file={new_file}"]
+            # Row-level security binds an external owner, whose policy lets it read all rows.
+            row_security = [] if location.cluster else ["--enable-row-security"]
+            await _run_program("pg_dump", [*options, *row_security], admin)
+            new_file.chmod(0o600)
+            size = new_file.stat().st_size
+            new_file.replace(file)
+        await _record_backup(location, config, size)
     return Backup(file, size)
 
 
 async def restore(config: Configuration, environment: Environment, file: Path) -> migrate.Migration:
-    """Put a backup into the butler's database, which must be empty, and bring its schema up to date."""
+    """Restore a backup into the butler's database and migrate it; raise `AlreadyExists` if it is not empty."""
     source = _check_backup_file(file)
-    async with app.locate_database(config, environment) as place:
-        admin = _admin_dsn(place)
-        await _refuse_non_empty(place)
+    async with app.locate_database(config, environment) as location:
+        admin = _admin_dsn(location)
+        await _refuse_non_empty(location)
         contents = await _run_program("pg_restore", ["--list", source], admin, connect=False)
         if _ISOLATION not in contents:
             raise migrate.OutdatedSchema(f"{file} was made by an earlier development version of butlers")
-        with tempfile.NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as wanted:
-            wanted.write(_restore_list(contents))
-            wanted.flush()
-            role = [f"--role={place.owner}"] if place.owner else []
-            options = ["--no-owner", "--no-privileges", *role, f"--use-list={wanted.name}", "--file=-", source]
+        with tempfile.NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as entries:
+            entries.write(_restore_list(contents))
+            entries.flush()
+            role = [f"--role={location.owner}"] if location.owner else []
+            options = ["--no-owner", "--no-privileges", *role, f"--use-list={entries.name}", "--file=-", source]
             await _restore_in_one_transaction(options, admin, _tenant_policy_statements(contents))
-        return await app.upgrade_schema(place, app.migration_branches(config))
+        return await app.upgrade_schema(location, app.migration_branches(config))
 
 
-async def _record_backup(place: DatabaseLocation, config: Configuration, size: int) -> None:
-    """Keep on record that there is a backup: `butlers doctor` tells when the last one was made."""
+async def _record_backup(location: DatabaseLocation, config: Configuration, size: int) -> None:
+    """Record the backup as a job run, from which `butlers doctor` reads its time."""
     caller = Caller(tenant=config.butler.auth.tenant, butler=config.butler.name, actor="backup")
-    database = await db.connect(place.dsn, pool_size=1)
+    database = await db.connect(location.dsn, pool_size=1)
     try:
-        begun = await job_runs.claim_run(database, caller, BACKUP_JOB, None, local_now())
-        if isinstance(begun, job_runs.ClaimedRun):
-            await job_runs.finish_run(database, caller, begun.id, "succeeded", {"bytes": size}, None)
+        run = await job_runs.claim_run(database, caller, BACKUP_JOB, None, local_now())
+        if isinstance(run, job_runs.ClaimedRun):
+            await job_runs.finish_run(database, caller, run.id, "succeeded", {"bytes": size}, None)
     finally:
         await database.close()
 
 
-def _admin_dsn(place: DatabaseLocation) -> str:
-    if place.admin_dsn is None:
+def _admin_dsn(location: DatabaseLocation) -> str:
+    if location.admin_dsn is None:
         raise ConfigurationFault(
             "this needs the owner of the tables, and only the application's role is known",
             hint="Set BUTLERS_ADMIN_DATABASE_URL to the owner.",
         )
-    return place.admin_dsn
+    return location.admin_dsn
 
 
 def _check_backup_file(file: Path) -> str:
@@ -107,14 +107,14 @@ def _check_backup_file(file: Path) -> str:
 
 def _check_target_folder(file: Path) -> Path:
     if not file.parent.is_dir():
-        raise InvalidInput(f"there is no folder {file.parent}", hint="Make it, or name another place.")
+        raise InvalidInput(f"there is no folder {file.parent}", hint="Create it, or name another folder.")
     return file.parent
 
 
-async def _refuse_non_empty(place: DatabaseLocation) -> None:
-    async with place.owner_connection() as owner:
-        there = await owner.fetchval("select count(*) from pg_tables where schemaname = 'public'")
-    if there:
+async def _refuse_non_empty(location: DatabaseLocation) -> None:
+    async with location.owner_connection() as owner:
+        tables = await owner.fetchval("select count(*) from pg_tables where schemaname = 'public'")
+    if tables:
         raise AlreadyExists(
             "the butler's database is not empty",
             hint="Restore under another name (butler.name), or into another database or BUTLERS_HOME.",
@@ -122,7 +122,7 @@ async def _refuse_non_empty(place: DatabaseLocation) -> None:
 
 
 def _restore_list(contents: str) -> str:
-    """What is restored: extensions are there already, the administrator's, and policies name roles of elsewhere."""
+    """Return the entries to restore: not extensions, which exist already, nor policies, which name other roles."""
     kept = (line for line in contents.splitlines() if not _SKIPPED_ENTRY.search(line))
     return "\n".join(kept) + "\n"
 
@@ -135,44 +135,48 @@ def _tenant_policy_statements(contents: str) -> list[str]:
 
 
 async def _run_program(program: str, arguments: Sequence[str], dsn: str, *, connect: bool = True) -> str:
-    """What one of PostgreSQL's own programs says."""
-    where = ["--dbname=" + without_password(dsn)] if connect else []
-    process = await _start_program(program, [*arguments, *where], dsn)
+    """Run one of PostgreSQL's programs and return its output."""
+    database = ["--dbname=" + without_password(dsn)] if connect else []
+    process = await _start_program(program, [*arguments, *database], dsn)
     return await _program_output(program, process)
 
 
 async def _restore_in_one_transaction(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -> None:
-    """Read a backup as statements into one transaction of one connection, and others after it: all or nothing.
+    """Run the statements of a backup, and `afterwards` others, in one transaction of psql.
 
-    Not by pg_restore's own connection: some settings of extensions are known only once the extension was used there.
+    Not over a connection of pg_restore: some settings of an extension exist only after the connection used it.
     """
-    used = "select case when to_regproc('public.similarity') is null then null else public.similarity('', '') end"
+    load_trgm = (
+        "select case when to_regproc('public.similarity') is null then null else public.similarity('', '') end"
+    )
     quiet = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-    where = "--dbname=" + without_password(dsn)
-    theirs, ours = os.pipe()
-    with os.fdopen(ours, "wb", buffering=0) as sink:
+    database = "--dbname=" + without_password(dsn)
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "wb", buffering=0) as sink:
         try:
-            reading = await _start_program("pg_restore", options, dsn, stdout=ours)
-            words = [*quiet, where, "--command=begin", f"--command={used}", "--file=-"]
-            writing = await _start_program("psql", words, dsn, stdin=theirs)
+            pg_restore = await _start_program("pg_restore", options, dsn, stdout=write_end)
+            arguments = [*quiet, database, "--command=begin", f"--command={load_trgm}", "--file=-"]
+            psql = await _start_program("psql", arguments, dsn, stdin=read_end)
         finally:
-            os.close(theirs)
-        # What psql says tells more: pg_restore only notices that nobody reads any more.
+            os.close(read_end)
+        # The error of psql comes first: pg_restore only reports a closed pipe.
         outcomes = await asyncio.gather(
-            _program_output("psql", writing), _append_and_commit(reading, sink, afterwards), return_exceptions=True
+            _program_output("psql", psql), _append_and_commit(pg_restore, sink, afterwards), return_exceptions=True
         )
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
 
 
-async def _append_and_commit(reading: asyncio.subprocess.Process, sink: RawIOBase, afterwards: Sequence[str]) -> None:
-    """Once pg_restore has told everything, add what comes after it, and commit.
+async def _append_and_commit(
+    pg_restore: asyncio.subprocess.Process, sink: RawIOBase, afterwards: Sequence[str]
+) -> None:
+    """Wait for pg_restore to succeed, then write the statements `afterwards` and the commit.
 
-    Nobody else does: a backup that breaks off, or whoever reads it, may do so just behind a statement.
+    The commit is written only here: a truncated backup may end right after a complete statement.
     """
     with sink:
-        await _program_output("pg_restore", reading)
+        await _program_output("pg_restore", pg_restore)
         await asyncio.to_thread(sink.write, ";\n".join([*afterwards, "commit;\n"]).encode())
 
 
@@ -184,7 +188,7 @@ async def _start_program(
     stdin: int = asyncio.subprocess.DEVNULL,
     stdout: int = asyncio.subprocess.PIPE,
 ) -> asyncio.subprocess.Process:
-    # The password goes by the environment, which nobody else reads.
+    # Pass the password in the environment, which other users can't read.
     return await asyncio.create_subprocess_exec(
         _program_path(program), *arguments,
         stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE, env={**os.environ, **_password_environment(dsn)},
@@ -193,21 +197,19 @@ async def _start_program(
 
 async def _program_output(program: str, process: asyncio.subprocess.Process) -> str:
     try:
-        said, complained = await process.communicate()
+        output, errors = await process.communicate()
     except asyncio.CancelledError:
         process.kill()
         await process.wait()
         raise
     if process.returncode:
-        raise Unavailable(
-            f"{program} failed: {_first_error_line(complained)}", hint="The database is as it was before."
-        )
-    return (said or b"").decode("utf-8", "replace")
+        raise Unavailable(f"{program} failed: {_first_error_line(errors)}", hint="The database is unchanged.")
+    return (output or b"").decode("utf-8", "replace")
 
 
-def _first_error_line(complained: bytes) -> str:
-    """The first line that names an error: those after it quote statements."""
-    lines = complained.decode("utf-8", "replace").strip().splitlines() or ["it does not say why"]
+def _first_error_line(output: bytes) -> str:
+    """Return the first line with an error: later lines quote statements."""
+    lines = output.decode("utf-8", "replace").strip().splitlines() or ["it printed no error"]
     return next((line for line in lines if "error" in line.lower()), lines[0])[:_MAX_ERROR_CHARACTERS]
 
 
@@ -218,10 +220,10 @@ def _password_environment(dsn: str) -> Mapping[str, str]:
 
 
 def _program_path(program: str) -> str:
-    """The one that comes along with the embedded server, or the system's."""
-    beside = embedded_server.program_path(program)
-    if beside is not None:
-        return str(beside)
+    """Return the path of the program bundled with the embedded server, or of the installed one."""
+    bundled = embedded_server.program_path(program)
+    if bundled is not None:
+        return str(bundled)
     installed = shutil.which(program)
     if installed is None:
         raise Unavailable(f"the program {program} is not installed", hint="Install PostgreSQL's client programs.")

@@ -1,4 +1,4 @@
-"""Who is calling: the identity every operation, every transaction and every event carries."""
+"""The caller: the identity that every operation, transaction and event carries."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """An authenticated caller. One without a tenant can't be constructed."""
+    """An authenticated caller; it always has a tenant."""
 
     tenant: str
     butler: str
@@ -25,7 +25,7 @@ class Caller:
     session_id: str | None = None
     home_tenant: str | None = None
     details: Mapping[str, str] = field(default_factory=dict)
-    """What the host knows of the circumstances; kept with what is stored."""
+    """Facts the host knows about the call, stored in the metadata of an episode."""
 
     def __post_init__(self) -> None:
         validate_tenant(self.tenant)
@@ -38,26 +38,26 @@ class Caller:
         return ADMIN in self.roles
 
     def within(self, tenant: str) -> "Caller":
-        """The same caller inside the named tenant: its own, or another's for an elevated admin."""
+        """Return this caller in `tenant`; raise `Forbidden` if it is another one and they are no elevated admin."""
         if tenant == self.tenant:
             return self
         if not (self.is_admin and self.elevated):
             raise Forbidden(
-                "the tenant comes from your credentials, and they are not for the tenant you named",
+                "your credentials are for another tenant than the one you named",
                 hint="Leave tenant_id out. Another tenant needs the admin role and an elevated credential.",
             )
         return replace(self, tenant=tenant, home_tenant=self.tenant)
 
 
 def validate_tenant(name: object) -> str:
-    """The name itself, when it can name a tenant."""
+    """Return `name` if it is a valid tenant name; raise `InvalidInput` otherwise."""
     if not isinstance(name, str) or not _TENANT.fullmatch(name):
         raise InvalidInput(
-            "a tenant is named by 1 to 128 letters, digits and . _ : @ -, beginning with a letter or digit",
+            "a tenant name is 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit",
             hint="Leave tenant_id out to use your own tenant.",
         )
     return name
 
 
-# No default on purpose: work that was reached without a caller fails closed.
+# No default: code that runs without a caller must fail.
 current_caller: ContextVar[Caller] = ContextVar("current_caller")

@@ -1,4 +1,4 @@
-"""butler.toml as frozen models; whatever is wrong with it is said with its key and line."""
+"""The models of butler.toml, and the loader that reports every problem with its key and line."""
 
 import re
 import tomllib
@@ -36,50 +36,50 @@ _TABLES = ("butler", "modules")
 
 
 class Table(BaseModel):
-    """A table of butler.toml: frozen, without unknown keys, and with the types as they are written."""
+    """A table of butler.toml: frozen, strictly typed, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class ModuleConfig(Table):
-    """What every module's table holds, whatever else it adds."""
+    """The keys that every module's table has."""
 
     enabled: bool = Field(False, description="Whether the butler loads the module.")
     optional: bool = Field(
         False,
-        description="A module that fails to start stops the butler unless it is optional. "
-        "Set it where the butler is of use without the module.",
+        description="Whether the butler starts without the module when the module fails to start. "
+        "Set it if the butler is useful without the module.",
     )
 
 
 class DatabaseConfig(Table):
-    """[butler.database]: where the memories are kept."""
+    """[butler.database]: the database that stores the memories."""
 
     url: DatabaseUrl | None = Field(
         None,
-        description="The PostgreSQL to use, as the application's role. Left out, the butler runs an embedded "
-        "server of its own. `BUTLERS_DATABASE_URL` says the same without writing it down.",
+        description="The PostgreSQL database to use, as the application's role. Without it the butler runs an "
+        "embedded server. The environment variable `BUTLERS_DATABASE_URL` overrides it.",
     )
     pool_size: int = Field(
         10,
         ge=1,
         le=200,
-        description="How many connections the butler holds at most, a quarter of them out of any one tenant's reach. "
-        "Raise it when calls wait for one and the server has some to spare.",
+        description="Maximum number of connections. One tenant can use three quarters of them. "
+        "Raise it when calls wait for a connection and the server allows more.",
     )
 
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"]
-"""Signatures whose checking key can't sign; a shared secret would let every checker mint tokens."""
+"""Asymmetric signatures only: with a shared secret every verifier could issue tokens."""
 
 
 class AuthConfig(Table):
-    """[butler.auth]: who may call, and for which tenant."""
+    """[butler.auth]: authentication of callers, and their tenant."""
 
     mode: Literal["local", "keys", "jwt"] = Field(
         "local",
-        description="`local`: loopback only, one tenant, no key. `keys`: API keys that `butlers key create` "
-        "makes. `jwt`: bearer tokens of your identity provider. Change it before others can reach it.",
+        description="`local`: loopback only, one tenant, no key. `keys`: API keys made by `butlers key create`. "
+        "`jwt`: bearer tokens of your identity provider. Change it before other machines can connect.",
     )
     tenant: TenantName = Field(
         "default", description="The tenant of local and stdio callers, and of the command line."
@@ -92,14 +92,14 @@ class AuthConfig(Table):
     )
     public_key: PublicKey | None = Field(
         None,
-        description="jwt: the key that checks signatures, as PEM text. For issuers that publish no key set.",
+        description="jwt: the key that verifies signatures, as PEM text. Use it for issuers without a key set.",
     )
     jwks_uri: WebAddress | None = Field(
         None,
         validate_default=True,
-        description="jwt: where the issuer publishes its keys. Either this or `public_key`, not both.",
+        description="jwt: the URL of the issuer's key set. Set either this or `public_key`, not both.",
     )
-    algorithm: Algorithm = Field("RS256", description="jwt: the one signature algorithm that is accepted.")
+    algorithm: Algorithm = Field("RS256", description="jwt: the signature algorithm that is accepted.")
     tenant_claim: Text = Field("tenant_id", description="jwt: the claim that names the caller's tenant.")
     roles_claim: Text = Field("roles", description="jwt: the claim that lists the caller's roles.")
     elevated_claim: Text = Field(
@@ -125,14 +125,14 @@ class AuthConfig(Table):
 
     @field_validator("issuer", "audience")
     @classmethod
-    def _needed_with_jwt(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _required_with_jwt(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("mode") == "jwt":
             raise ValueError('is required with mode = "jwt"')
         return value
 
     @field_validator("jwks_uri")
     @classmethod
-    def _one_source_of_keys(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _requires_one_key_source(cls, value: str | None, info: ValidationInfo) -> str | None:
         if info.data.get("mode") != "jwt" or "public_key" not in info.data:
             return value
         if (value is None) == (info.data["public_key"] is None):
@@ -142,44 +142,42 @@ class AuthConfig(Table):
 
 
 class HttpConfig(Table):
-    """[butler.http]: where the butler listens, and whom a browser may bring along."""
+    """[butler.http]: the address to listen on, and the hosts and web origins to accept."""
 
     host: Text = Field(
         "127.0.0.1",
-        description="The address to listen on. Anything but loopback needs `mode` `keys` or `jwt`.",
+        description="The address to listen on. An address other than loopback needs `mode` `keys` or `jwt`.",
     )
     allowed_hosts: list[Text] = Field(
         [],
-        description="Further `Host` names to answer to. Add the public name when a proxy stands in front.",
+        description="Additional `Host` names to accept. Add the public name if the butler is behind a proxy.",
     )
     allowed_origins: list[Text] = Field(
-        [], description="Web origins whose pages may call the butler. Add one for a page of your own."
+        [], description="Web origins whose pages may call the butler. Add the origin of your own page."
     )
 
 
 class LimitsConfig(Table):
-    """[butler.limits]: how much the butler takes on at once."""
+    """[butler.limits]: limits on calls, and the time to stop."""
 
-    calls_per_second: float = Field(
-        200.0, gt=0, description="Calls a tenant may make per second, over time. Lower it to share fairly."
-    )
-    burst: int = Field(400, ge=1, description="Calls a tenant may make at once before the rate applies.")
+    calls_per_second: float = Field(200.0, gt=0, description="Calls per second that each tenant may make on average.")
+    burst: int = Field(400, ge=1, description="Calls that each tenant may make at once before the rate applies.")
     max_body_bytes: int = Field(
         4_194_304,
         ge=1024,
         le=67_108_864,
-        description="The largest request that is read; larger ones are refused.",
+        description="Maximum size of a request; larger ones are refused.",
     )
     call_timeout_seconds: float = Field(
-        30.0, gt=0, le=3600, description="How long one call may take before it is given up with `timeout`."
+        30.0, gt=0, le=3600, description="Maximum duration of a call; a longer one fails with `timeout`."
     )
     grace_seconds: float = Field(
-        20.0, ge=0, le=3600, description="How long a butler that was told to stop waits for calls under way."
+        20.0, ge=0, le=3600, description="Time that a stopping butler gives to running calls."
     )
 
 
 class RuntimeConfig(Table):
-    """[butler.runtime]: what thinks for the butler in a session."""
+    """[butler.runtime]: the model or program that runs a session."""
 
     type: Literal["claude", "command", "openai"] = Field(
         "claude",
@@ -189,32 +187,30 @@ class RuntimeConfig(Table):
     command: list[Text] = Field(
         [],
         validate_default=True,
-        description='claude and command: the program and its arguments. claude has `["claude"]` by itself.',
+        description='claude and command: the program and its arguments. For claude the default is `["claude"]`.',
     )
     base_url: WebAddress | None = Field(
-        None, validate_default=True, description="openai: the server, up to and with `/v1`. Required there."
+        None, validate_default=True, description="openai: the URL of the server, including `/v1`. Required there."
     )
     model: Text | None = Field(
-        None, validate_default=True, description="openai: the model to ask for. Required there."
+        None, validate_default=True, description="openai: the name of the model. Required there."
     )
     api_key_env: VariableName | None = Field(
         None,
-        description="openai: the environment variable that holds the key. Leave it out for a server without.",
+        description="openai: the environment variable that holds the API key. Leave it out if the server needs none.",
     )
-    timeout_seconds: float = Field(
-        600.0, gt=0, le=86_400, description="How long a session may take. Raise it for long work."
-    )
+    timeout_seconds: float = Field(600.0, gt=0, le=86_400, description="Maximum duration of a session.")
 
     @model_validator(mode="before")
     @classmethod
-    def _claude_by_itself(cls, data: Any) -> Any:
+    def _default_claude_command(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("type", "claude") == "claude":
             return {"command": ["claude"], **data}
         return data
 
     @field_validator("command")
     @classmethod
-    def _command_fits_type(cls, value: list[str], info: ValidationInfo) -> list[str]:
+    def _command_matches_type(cls, value: list[str], info: ValidationInfo) -> list[str]:
         kind = info.data.get("type")
         if kind == "openai" and value:
             raise ValueError('is allowed with type = "claude" or "command" only, and the type is "openai"')
@@ -232,54 +228,54 @@ class RuntimeConfig(Table):
 
     @field_validator("base_url", "model")
     @classmethod
-    def _needed_with_openai(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _required_with_openai(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("type") == "openai":
             raise ValueError('is required with type = "openai"')
         return value
 
 
 class SessionsConfig(Table):
-    """[butler.sessions]: how sessions of the runtime are run."""
+    """[butler.sessions]: limits on sessions of the runtime."""
 
-    most_at_once: int = Field(
-        2, ge=1, le=100, description="Sessions that run at the same time; the others wait for their turn."
+    max_concurrent: int = Field(
+        2, ge=1, le=100, description="Maximum number of sessions that run at the same time; further ones are queued."
     )
-    most_waiting: int = Field(
-        20, ge=0, le=10_000, description="Sessions that may wait; one more is refused with `overloaded`."
+    max_queued: int = Field(
+        20, ge=0, le=10_000, description="Maximum number of queued sessions; one more is refused with `overloaded`."
     )
-    memory_seconds: float = Field(
+    memory_timeout_seconds: float = Field(
         5.0,
         gt=0,
         le=60,
-        description="How long a session waits for its memories before it starts without them, and how long keeping "
-        "its episode may take at its end.",
+        description="Maximum time to load memories before a session, which then starts without them, and to store "
+        "its episode at the end.",
     )
-    tool: bool = Field(
-        False, description="Whether agents see the tool `trigger`, which has the butler carry out a prompt."
+    trigger_tool: bool = Field(
+        False, description="Whether agents can call the tool `trigger`, which runs a prompt in a session."
     )
 
 
 class ScheduleEntry(Table):
-    """[[butler.schedule]]: a session that starts by the clock."""
+    """[[butler.schedule]]: a scheduled session."""
 
-    name: Text = Field(description="What the entry is called in logs and records; each name once.")
-    cron: Cron = Field(description="When it runs: minute, hour, day of month, month, day of week.")
-    prompt: Text = Field(description="What the session is asked to do.")
+    name: Text = Field(description="The name in logs and records; it must be unique.")
+    cron: Cron = Field(description="The schedule: minute, hour, day of month, month, day of week.")
+    prompt: Text = Field(description="The prompt of the session.")
 
 
 class ButlerConfig(Table):
-    """[butler]: one butler."""
+    """[butler]: the butler itself."""
 
     name: ButlerName = Field(
-        description="The butler's name: 1 to 40 of `a-z`, `0-9`, `_` and `-`, a letter first. It names the "
-        "database and the scope of its memories, so choose it once."
+        description="The butler's name: 1 to 40 of `a-z`, `0-9`, `_` and `-`, starting with a letter. The "
+        "database and the scope of its memories have this name, so do not change it later."
     )
-    description: str = Field("", description="What the butler is for; agents that connect are told.")
+    description: str = Field("", description="The butler's purpose, sent to agents that connect.")
     port: int = Field(
         8101,
         ge=0,
         le=65535,
-        description="The port to listen on; 0 takes any free one. Change it for a second butler.",
+        description="The port to listen on; 0 means any free port. Each butler needs its own.",
     )
     database: DatabaseConfig = DatabaseConfig()
     auth: AuthConfig = AuthConfig()
@@ -291,19 +287,19 @@ class ButlerConfig(Table):
 
     @field_validator("http")
     @classmethod
-    def _local_stays_on_loopback(cls, http: HttpConfig, info: ValidationInfo) -> HttpConfig:
+    def _local_mode_listens_on_loopback(cls, http: HttpConfig, info: ValidationInfo) -> HttpConfig:
         auth = info.data.get("auth")
         if auth is not None and auth.mode == "local" and not is_loopback(http.host):
             raise validation_error_at(
                 ("host",),
-                f'{display_value(http.host)} is not loopback, and mode = "local" listens nowhere else: '
+                f'{display_value(http.host)} is not a loopback address, and mode = "local" listens on loopback only: '
                 "127.0.0.1, ::1 and localhost are allowed, or another butler.auth.mode",
             )
         return http
 
     @field_validator("schedule")
     @classmethod
-    def _each_name_once(cls, entries: list[ScheduleEntry]) -> list[ScheduleEntry]:
+    def _names_are_unique(cls, entries: list[ScheduleEntry]) -> list[ScheduleEntry]:
         first: dict[str, int] = {}
         for index, entry in enumerate(entries):
             if first.setdefault(entry.name, index) != index:
@@ -317,7 +313,7 @@ class ButlerConfig(Table):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A butler's folder and everything its butler.toml says."""
+    """A butler's folder and the contents of its butler.toml."""
 
     folder: Path
     butler: ButlerConfig
@@ -325,16 +321,16 @@ class Configuration:
 
 
 def load(folder: Path, module_models: Mapping[str, type[ModuleConfig]]) -> Configuration:
-    """The folder's butler.toml, checked; everything that is wrong with it comes in one fault."""
+    """Return the validated butler.toml of `folder`; raise one `ConfigurationFault` that lists every problem."""
     text = _read(folder / FILE)
-    document = _parsed(text)
+    document = _parse(text)
     problems = [unknown_key(_TABLES, (name,)) for name in document if name not in _TABLES]
-    butler = _checked(ButlerConfig, document.get("butler", {}), ("butler",), problems)
-    modules = _modules(document.get("modules", {}), module_models, problems)
+    butler = _validate(ButlerConfig, document.get("butler", {}), ("butler",), problems)
+    modules = _validate_modules(document.get("modules", {}), module_models, problems)
     if problems or butler is None:
         lines = KeyLines(text)
-        said = sorted(problems, key=lambda problem: lines.line_of(problem.key) or 0)
-        raise ConfigurationFault("\n".join(problem.message(FILE, lines) for problem in said))
+        in_order = sorted(problems, key=lambda problem: lines.line_of(problem.key) or 0)
+        raise ConfigurationFault("\n".join(problem.message(FILE, lines) for problem in in_order))
     return Configuration(folder, butler, modules)
 
 
@@ -351,12 +347,12 @@ def _read(path: Path) -> str:
         raise ConfigurationFault(f"{path} can't be read: {error}") from None
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ConfigurationFault(f"{FILE}: is nested too deeply to be read") from None
-    # A plain ValueError is a number with more digits than Python reads.
+        raise ConfigurationFault(f"{FILE}: is nested too deeply") from None
+    # A plain ValueError comes from a number with more digits than Python parses.
     except ValueError as error:
         where = re.fullmatch(r"(.*) \(at (line \d+, column \d+)\)", str(error), re.DOTALL)
         raise ConfigurationFault(
@@ -367,8 +363,8 @@ def _parsed(text: str) -> dict[str, Any]:
 Model = TypeVar("Model", bound=Table)
 
 
-def _checked(model: type[Model], table: object, key: Key, problems: list[Problem]) -> Model | None:
-    """The table as its model, or nothing and its problems added to the list."""
+def _validate(model: type[Model], table: object, key: Key, problems: list[Problem]) -> Model | None:
+    """Return the table as its model, or None after adding its problems to `problems`."""
     try:
         return model.model_validate(table)
     except ValidationError as error:
@@ -376,7 +372,7 @@ def _checked(model: type[Model], table: object, key: Key, problems: list[Problem
         return None
 
 
-def _modules(
+def _validate_modules(
     tables: object, models: Mapping[str, type[ModuleConfig]], problems: list[Problem]
 ) -> dict[str, ModuleConfig]:
     if not isinstance(tables, dict):
@@ -386,6 +382,6 @@ def _modules(
     for name, table in tables.items():
         if name not in models:
             problems.append(unknown_key(models, ("modules", name), "module"))
-        elif module := _checked(models[name], table, ("modules", name), problems):
+        elif module := _validate(models[name], table, ("modules", name), problems):
             modules[name] = module
     return modules

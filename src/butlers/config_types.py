@@ -1,4 +1,4 @@
-"""What a value of the configuration may be; whatever else is given is refused with what is allowed."""
+"""Types of configuration values; a refusal says what is allowed."""
 
 import ipaddress
 import re
@@ -12,46 +12,47 @@ from butlers.caller import validate_tenant
 from butlers.errors import InvalidInput
 from butlers.toml_diagnostics import display_value
 
+BUTLER_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
-def _not_blank(text: str) -> str:
+
+def _validate_text(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
     if "\0" in text:
-        raise ValueError("holds a character that no database keeps: U+0000")
+        raise ValueError("contains a character that PostgreSQL can't store: U+0000")
     return text
 
 
-def _cron(expression: str) -> str:
+def _validate_cron(expression: str) -> str:
     try:
         return cron.validate_cron(expression)
     except ValueError as error:
         raise ValueError(f"{display_value(expression)} {error}") from None
 
 
-def _butler_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,39}", name):
-        raise ValueError(
-            f"{display_value(name)} can't name a butler: 1 to 40 of a-z, 0-9, _ and - are allowed, a letter first"
-        )
+def _validate_butler_name(name: str) -> str:
+    if not BUTLER_NAME.fullmatch(name):
+        shown = display_value(name)
+        raise ValueError(f"{shown} can't name a butler: 1 to 40 of a-z, 0-9, _ and - are allowed, a letter first")
     return name
 
 
-def _tenant_name(name: str) -> str:
+def _validate_tenant_name(name: str) -> str:
     try:
         return validate_tenant(name)
     except InvalidInput as error:
         raise ValueError(f"{display_value(name)} can't name a tenant: {error.message}") from None
 
 
-def database_url(url: str) -> str:
-    """The address of a PostgreSQL database."""
-    # The address may hold a password, so a refusal doesn't repeat it.
+def validate_database_url(url: str) -> str:
+    """Return `url` if it is a PostgreSQL URL; raise `ValueError` otherwise."""
+    # The URL may contain a password, so the message does not repeat it.
     if not url.startswith(("postgresql://", "postgres://")):
-        raise ValueError("is not the address of a PostgreSQL database: it begins with postgresql://")
+        raise ValueError("is not the URL of a PostgreSQL database: it must start with postgresql://")
     return url
 
 
-def _web_address(url: str) -> str:
+def _validate_web_address(url: str) -> str:
     try:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
@@ -62,31 +63,31 @@ def _web_address(url: str) -> str:
     return url
 
 
-def _public_key(text: str) -> str:
+def _validate_public_key(text: str) -> str:
     if "-----BEGIN " not in text or "PRIVATE KEY-----" in text:
-        raise ValueError("is not a public key: PEM text that begins with -----BEGIN PUBLIC KEY----- is allowed")
+        raise ValueError("is not a public key: PEM text that starts with -----BEGIN PUBLIC KEY----- is allowed")
     return text
 
 
-def _variable_name(name: str) -> str:
-    # Whoever takes this for the key itself must not find the key in a log.
+def _validate_variable_name(name: str) -> str:
+    # The value may be the key itself, put here by mistake, so the message does not repeat it.
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError("is not the name of an environment variable: letters, digits and _ are allowed")
     return name
 
 
-Text = Annotated[str, AfterValidator(_not_blank)]
-Cron = Annotated[str, AfterValidator(_cron)]
-ButlerName = Annotated[str, AfterValidator(_butler_name)]
-TenantName = Annotated[str, AfterValidator(_tenant_name)]
-DatabaseUrl = Annotated[str, AfterValidator(database_url)]
-WebAddress = Annotated[str, AfterValidator(_web_address)]
-PublicKey = Annotated[str, AfterValidator(_public_key)]
-VariableName = Annotated[str, AfterValidator(_variable_name)]
+Text = Annotated[str, AfterValidator(_validate_text)]
+Cron = Annotated[str, AfterValidator(_validate_cron)]
+ButlerName = Annotated[str, AfterValidator(_validate_butler_name)]
+TenantName = Annotated[str, AfterValidator(_validate_tenant_name)]
+DatabaseUrl = Annotated[str, AfterValidator(validate_database_url)]
+WebAddress = Annotated[str, AfterValidator(_validate_web_address)]
+PublicKey = Annotated[str, AfterValidator(_validate_public_key)]
+VariableName = Annotated[str, AfterValidator(_validate_variable_name)]
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Whether `host` is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -96,5 +97,5 @@ def is_loopback(host: str) -> bool:
 
 
 def http_address(host: str, port: int) -> str:
-    """Where a butler that listens there is reached."""
+    """Return the base URL of a butler that listens on `host` and `port`."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

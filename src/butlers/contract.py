@@ -1,4 +1,4 @@
-"""What host and modules promise each other: Module, Tool, Job, Spawner, Branch."""
+"""The interface between host and modules: Module, Tool, Job, Spawner, Check."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -12,12 +12,12 @@ from butlers.db import Database
 from butlers.migrate import Branch
 
 Toolset = Literal["core", "full"]
-"""core: what every agent sees; full: the further tools that configuration turns on."""
+"""core: shown to every agent; full: additional tools that the configuration enables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function an agent may call; its first two arguments, the module's state and the caller, stay hidden."""
+    """A function that agents call; the first two arguments, state and caller, are not in its schema."""
 
     function: Callable[..., Awaitable[Any]]
     read_only: bool = False
@@ -25,11 +25,11 @@ class Tool:
     idempotent: bool = False
     toolset: Toolset = "core"
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other names an argument is understood by, without standing in the schema."""
+    """Accepted alternative names of arguments; they are not in the schema."""
 
     @property
     def name(self) -> str:
-        """The name agents call it by."""
+        """The name that agents use."""
         return self.function.__name__
 
 
@@ -41,7 +41,7 @@ def tool(
     toolset: Toolset = "core",
     aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Awaitable[Any]]], Tool]:
-    """Declare a tool: its wording is the docstring, its arguments are everything after state and caller."""
+    """Declare a tool: its docstring is the description, its arguments follow the state and the caller."""
 
     def declare(function: Callable[..., Awaitable[Any]]) -> Tool:
         return Tool(function, read_only, destructive, idempotent, toolset, aliases or {})
@@ -51,21 +51,21 @@ def tool(
 
 @dataclass(slots=True)
 class RowCount:
-    """Rows a call asked for and got; the two drift apart when a search loses rows it should have found."""
+    """Rows that a call requested and received; a gap between them shows a search that misses rows."""
 
     asked: int = 0
     returned: int = 0
 
 
-current_row_count: ContextVar[RowCount] = ContextVar("current_tally")
+current_row_count: ContextVar[RowCount] = ContextVar("current_row_count")
 
 
 def count_rows(*, asked: int, returned: int) -> None:
-    """Note how many rows the call being served asked for and got."""
-    tally = current_row_count.get(None)
-    if tally is not None:
-        tally.asked += asked
-        tally.returned += returned
+    """Add to the rows that the current call requested and received."""
+    row_count = current_row_count.get(None)
+    if row_count is not None:
+        row_count.asked += asked
+        row_count.returned += returned
 
 
 JobResult = Mapping[str, Any]
@@ -73,18 +73,18 @@ JobResult = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work that runs on a schedule, on one process at a time; its result is kept in the run's record."""
+    """Scheduled work that runs in one process at a time; the run's record stores its result."""
 
     name: str
     cron: str
     run: Callable[[Caller], Awaitable[JobResult]]
     shared: bool = True
-    """Whether it is one job for all butlers of a database, or each butler's own."""
+    """Whether the butlers of a database share the job; otherwise each butler runs its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The tokens a session took."""
+    """The tokens that a session used."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -92,7 +92,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SessionResult:
-    """A session that came to its end: what it said, and what it took where the runtime tells."""
+    """The answer of a session, and its usage if the runtime reports it."""
 
     session_id: UUID
     text: str
@@ -100,23 +100,23 @@ class SessionResult:
 
 
 class Spawner(Protocol):
-    """Starts sessions of the butler's runtime."""
+    """The service that starts sessions of the butler's runtime."""
 
     def check(self) -> None:
-        """Return when sessions can be started; raise `Unavailable` with what is missing."""
+        """Raise `Unavailable`, naming what is missing, if no session can be started."""
 
     async def spawn(
         self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False
     ) -> SessionResult:
-        """Run one session to its end. An internal one is the system's own: without memory before or after it.
+        """Run one session and return its result; an internal one neither reads nor stores memories.
 
-        Raises `SessionFailed` or `TimedOut` when it came to nothing; cancelled, it ends with all it started.
+        Raises `SessionFailed` or `TimedOut`. Cancelling it ends every process that it started.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `butlers doctor`: what was looked at, how it is, and how to mend it."""
+    """One line of `butlers doctor`: the thing checked, its state, and the fix."""
 
     name: str
     state: Literal["ok", "warn", "fail"]
@@ -125,7 +125,7 @@ class Check:
 
 
 class Module(Protocol):
-    """A capability a butler can load. `host` knows it through this alone."""
+    """A capability that a butler can load; `host` uses modules through this protocol only."""
 
     name: ClassVar[str]
     dependencies: ClassVar[tuple[str, ...]]
@@ -134,22 +134,22 @@ class Module(Protocol):
 
     @property
     def state(self) -> Any:
-        """What each of its tools receives first."""
+        """The first argument of each of its tools."""
 
     async def on_startup(self, config: ModuleConfig, database: Database, butler: str, spawner: Spawner) -> None:
-        """Take configuration, database and what starts sessions; raise to stop the butler from starting."""
+        """Start the module; an exception keeps the butler from starting."""
 
     async def on_shutdown(self) -> None:
-        """Let go of everything; called also when this module, or a later one, failed to start."""
+        """Release all resources; also called after this module, or a later one, failed to start."""
 
     def tools(self) -> Sequence[Tool]:
-        """The tools its configuration turns on."""
+        """Return the tools that its configuration enables."""
 
     def jobs(self) -> Sequence[Job]:
-        """The jobs its configuration schedules."""
+        """Return the jobs that its configuration schedules."""
 
     async def gauges(self) -> Mapping[str, float]:
-        """Numbers for /metrics, read when somebody asks."""
+        """Return the numbers for /metrics; called for each request."""
 
     async def checks(self) -> Sequence[Check]:
-        """What it can say about its own health, for `butlers doctor`."""
+        """Return the module's checks for `butlers doctor`."""

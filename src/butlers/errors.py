@@ -1,4 +1,4 @@
-"""The fault every other fault derives from: what went wrong, and what to do next."""
+"""The base class of all faults, and the faults that every part may raise."""
 
 from typing import ClassVar, Literal
 
@@ -16,41 +16,42 @@ Code = Literal[
 
 
 class Fault(Exception):
-    """Something a caller can be told about; its text reads `code: message. hint`."""
+    """An error to show to the caller; its text is `code: message. hint`."""
 
     code: ClassVar[Code] = "internal"
-    hint: ClassVar[str] = ""
+    hint: str = ""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.advice = self.hint if hint is None else hint
+        if hint is not None:
+            self.hint = hint
 
     def __str__(self) -> str:
-        said = f"{self.code}: {self.message.rstrip('.')}."
-        return f"{said} {self.advice}" if self.advice else said
+        text = f"{self.code}: {self.message.rstrip('.')}."
+        return f"{text} {self.hint}" if self.hint else text
 
 
 class InvalidInput(Fault):
-    """The call can't be understood as it was sent."""
+    """The input of the call is invalid."""
 
     code = "invalid_input"
 
 
 class NotFound(Fault):
-    """Nothing of that name or id is within the caller's reach."""
+    """Nothing of that name or id exists in the caller's tenant."""
 
     code = "not_found"
 
 
 class Conflict(Fault):
-    """The state of things does not allow it."""
+    """The current state does not allow the operation."""
 
     code = "conflict"
 
 
 class AlreadyExists(Fault):
-    """Something else holds that name already."""
+    """The name is taken already."""
 
     code = "already_exists"
 
@@ -62,27 +63,27 @@ class Forbidden(Fault):
 
 
 class Unavailable(Fault):
-    """A part this call needs is not there right now."""
+    """A resource that the call needs is not available right now."""
 
     code = "unavailable"
     hint = "Retry in a few seconds."
 
 
 class SessionFailed(Unavailable):
-    """A session was started and came to nothing: what it ran ended badly or answered nothing that can be used."""
+    """A session failed: its runtime ended with an error or gave no usable answer."""
 
-    hint = "Look at what the runtime says when it is run by hand; `butlers doctor` checks whether it is there."
+    hint = "Run the runtime by hand to see its output; `butlers doctor` checks whether it is installed."
 
 
 class Overloaded(Fault):
-    """More work is under way than can be taken on."""
+    """The butler is too busy to take the call."""
 
     code = "overloaded"
     hint = "Retry in a second, with fewer calls at once."
 
 
 class TimedOut(Fault):
-    """The work took longer than it may."""
+    """The work exceeded its time limit."""
 
     code = "timeout"
     hint = "Ask for less at once, or retry later."

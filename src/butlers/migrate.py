@@ -1,7 +1,7 @@
-"""Alembic to head from code, under an advisory lock, and what the application's role may then do.
+"""Schema migrations with Alembic under an advisory lock, and the rights of the application's role.
 
-Alembic and SQLAlchemy take half a second to import and are needed on a few starts in a lifetime, so
-they are imported by the functions that migrate. `pending` tells without them whether there is anything to do.
+Alembic and SQLAlchemy take half a second to import and are rarely needed, so only the functions that migrate
+import them. `pending_branches` finds out without them whether there is anything to do.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _alembic_lock = asyncio.Lock()
 
 
 class MigrationFault(Fault):
-    """The schema could not be brought where it should be; the database is as it was before."""
+    """The migration failed; the database is unchanged."""
 
-    hint = "Nothing was changed. Mend the cause and run `butlers migrate` again."
+    hint = "Nothing was changed. Fix the cause and run `butlers migrate` again."
 
 
 class UnknownRevision(MigrationFault):
@@ -62,9 +62,9 @@ class OutdatedSchema(MigrationFault):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A line of migrations, and what the application's role may do with what they make.
+    """A line of migrations, and the rights of the application's role on the objects they create.
 
-    Revisions are files named `<revision>_<slug>.py`, their ids share the prefix of `head`. `rights` maps
+    Revisions are files named `<revision>_<slug>.py`; their ids share the prefix of `head`. `rights` maps
     an object ("table facts", "function api_key(uuid)") to privileges ("select, insert"; "" for none).
     """
 
@@ -78,21 +78,21 @@ class Branch:
         return revision.rpartition("_")[0] == self.head.rpartition("_")[0]
 
     def revisions(self) -> frozenset[str]:
-        """The revisions this code has, read from file names."""
+        """Return the revisions that this version of butlers has, from the file names."""
         matches = (_REVISION_FILE.fullmatch(file.name) for file in self.location.iterdir())
         return frozenset(match[1] for match in matches if match)
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """From where to where each branch went; the same twice when there was nothing to do."""
+    """The revision of each branch before and after a migration."""
 
     before: Mapping[str, str | None]
     after: Mapping[str, str]
 
 
 async def pending_branches(connection: asyncpg.Connection[Any], branches: Sequence[Branch]) -> dict[str, str | None]:
-    """The branches that are behind and the revision each is at; empty when the database is at head."""
+    """Return the branches that are not at head, with their current revisions."""
     if await connection.fetchval("select to_regclass('public.alembic_version')") is None:
         return {branch.label: None for branch in branches}
     try:
@@ -107,16 +107,16 @@ async def pending_branches(connection: asyncpg.Connection[Any], branches: Sequen
 
 
 async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner: str | None = None) -> Migration:
-    """Bring every branch to head and grant the application its rights, wholly or not at all.
+    """Migrate every branch to head and grant the application its rights, in one transaction.
 
-    Any number of processes may call it at once: one migrates, the others wait and find it done.
+    Several processes may call it at once: one migrates, the others wait and find nothing to do.
     """
     progress = _Progress()
     with _translate_errors(progress):
         async with _transaction(dsn, owner) as connection:
             before = _positions(await connection.run_sync(_read_versions), branches)
             await connection.run_sync(_run_upgrade, branches, progress)
-            progress.doing = "granting the application's rights"
+            progress.step = "granting the application's rights"
             await grant_privileges(await _asyncpg_connection(connection), branches, app_role=app_role)
     return Migration(before, {branch.label: branch.head for branch in branches})
 
@@ -124,7 +124,7 @@ async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner:
 async def downgrade(
     dsn: str, branch: Branch, target: str, *, branches: Sequence[Branch] = (), owner: str | None = None
 ) -> None:
-    """Take one branch back to a revision of its own, or to "base"; `branches` are those it depends on."""
+    """Downgrade one branch to one of its revisions, or to "base"; `branches` are those it depends on."""
     progress = _Progress()
     known = tuple({each.label: each for each in (*branches, branch)}.values())
     with _translate_errors(progress):
@@ -134,10 +134,10 @@ async def downgrade(
 
 
 async def grant_privileges(connection: asyncpg.Connection[Any], branches: Iterable[Branch], *, app_role: str) -> None:
-    """Give the application's role exactly the rights its branches name, and PUBLIC none."""
+    """Grant the application's role exactly the rights that the branches list, and PUBLIC none."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
-        # Revoking from the owner would take the owner's own rights, and an owner could lift the policies.
+        # Revoking from the owner would remove the owner's rights, and an owner could disable the policies.
         if await connection.fetchval("select current_user = $1", app_role):
             raise MigrationFault(
                 f"{app_role} would own the tables and be the application's role",
@@ -159,7 +159,7 @@ def run_sql_file(revision_file: str, name: str) -> None:
 
 @contextmanager
 def as_connecting_role(connection: Connection) -> Iterator[None]:
-    """For what an administrator may do and the owner of the tables may not, such as creating extensions."""
+    """Switch to the connecting role for statements that the owner may not run, such as creating extensions."""
     role = connection.exec_driver_sql("select quote_ident(current_user)").scalar_one()
     connection.exec_driver_sql("set local role none")
     yield
@@ -168,9 +168,9 @@ def as_connecting_role(connection: Connection) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Progress:
-    """What is being done, for the fault if it fails."""
+    """The current step, for the message of a failure."""
 
-    doing: str = "preparing the migration"
+    step: str = "preparing the migration"
 
 
 def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str, str | None]:
@@ -188,16 +188,16 @@ def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str,
 
 @asynccontextmanager
 async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnection]:
-    """One transaction that holds the migration lock, as the owner, with names found in `public` alone."""
+    """Open a transaction as the owner, with the migration lock and the search path `public`."""
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
-    # asyncpg reads the URI itself: SQLAlchemy's own reading knows no Unix sockets in the query part.
+    # asyncpg parses the URI: SQLAlchemy does not support Unix sockets in the query part.
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn), poolclass=NullPool
     )
     try:
-        # Alembic's `op` belongs to the process: two databases migrated at once would mix their statements up.
+        # Alembic's `op` is global: two databases migrated at once would mix up their statements.
         async with _alembic_lock, engine.begin() as connection:
             await connection.run_sync(_prepare_session, owner)
             yield connection
@@ -206,13 +206,13 @@ async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnec
 
 
 def _prepare_session(connection: Connection, owner: str | None) -> None:
-    """Refuse servers that are too old, wait for the lock as long as it takes, and become the owner."""
+    """Refuse servers that are too old, wait for the lock without a timeout, and switch to the owner."""
     server = int(connection.exec_driver_sql("show server_version_num").scalar_one()) // 10_000
     if server < MIN_SERVER_VERSION:
         raise MigrationFault(
             f"the server is PostgreSQL {server}", hint=f"Butlers needs PostgreSQL {MIN_SERVER_VERSION} or newer."
         )
-    # By way of pg_settings, because transaction_timeout is unknown to servers before 17.
+    # Via pg_settings, because servers before 17 do not have transaction_timeout.
     connection.exec_driver_sql(
         "select set_config(name, '0', true) from pg_settings where name in ("
         "'lock_timeout', 'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')"
@@ -225,15 +225,15 @@ def _prepare_session(connection: Connection, owner: str | None) -> None:
 
 
 async def _asyncpg_connection(connection: AsyncConnection) -> asyncpg.Connection[Any]:
-    """The asyncpg connection underneath, inside the same transaction."""
+    """Return the underlying asyncpg connection, in the same transaction."""
     raw = await connection.get_raw_connection()
     driver = raw.driver_connection
-    assert isinstance(driver, asyncpg.Connection)  # noqa: S101  for the type checker: the engine has no other
+    assert isinstance(driver, asyncpg.Connection)  # noqa: S101  for the type checker
     return driver
 
 
 def _read_versions(connection: Connection) -> list[str]:
-    """What alembic_version says, which is nothing in an empty database."""
+    """Return the revisions in alembic_version; none for an empty database."""
     if connection.exec_driver_sql("select to_regclass('public.alembic_version')").scalar_one() is None:
         return []
     return _known_versions(connection.exec_driver_sql(_VERSIONS).mappings())
@@ -251,9 +251,9 @@ def _run_upgrade(connection: Connection, branches: Sequence[Branch], progress: _
     script = _script(branches)
 
     def steps(heads: Any, _context: object) -> Iterator[Any]:
-        # Alembic's own upgrade command takes its steps from here and offers no public way to them.
+        # Alembic's upgrade command uses this method, and there is no public one.
         for step in script._upgrade_revs("heads", heads):  # noqa: SLF001
-            progress.doing = f"migration {step.revision.revision}"
+            progress.step = f"migration {step.revision.revision}"
             yield step
 
     _run(connection, branches, script, steps)
@@ -264,7 +264,7 @@ def _run_downgrade(connection: Connection, branches: Sequence[Branch], target: s
 
     def steps(heads: Any, _context: object) -> Iterator[Any]:
         for step in script._downgrade_revs(target, heads):  # noqa: SLF001  as above
-            progress.doing = f"taking back migration {step.revision.revision}"
+            progress.step = f"downgrade of migration {step.revision.revision}"
             yield step
 
     _run(connection, branches, script, steps)
@@ -278,12 +278,12 @@ def _script(branches: Sequence[Branch]) -> ScriptDirectory:
 
 
 def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirectory, steps: Any) -> None:
-    """Let Alembic take the steps, seeing only the branches that this butler has."""
+    """Run the steps in Alembic, limited to the branches of this butler."""
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
 
     class KnownBranches(MigrationContext):
-        """A butler without a module leaves that module's version row as it is."""
+        """A context that ignores the versions of modules that this butler does not have."""
 
         def get_current_heads(self) -> tuple[str, ...]:
             return tuple(v for v in _read_versions(connection) if any(branch.owns(v) for branch in branches))
@@ -297,53 +297,52 @@ def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirec
 def _grant_statements(branches: Iterable[Branch], app_role: str) -> Iterator[str]:
     role = _quote_identifier(app_role)
     for branch in branches:
-        for wanted, privileges in branch.rights.items():
-            target = _grant_target(wanted)
+        for name, privileges in branch.rights.items():
+            target = _grant_target(name)
             yield f"revoke all on {target} from public, {role}"
             if privileges:
                 yield f"grant {_check_privileges(privileges)} on {target} to {role}"
 
 
-def _grant_target(wanted: str) -> str:
-    """ "table facts" as GRANT takes it."""
-    match = _OBJECT.fullmatch(wanted)
+def _grant_target(name: str) -> str:
+    """Return an object such as "table facts" in the syntax of GRANT; raise `ValueError` if it is malformed."""
+    match = _OBJECT.fullmatch(name)
     if match is None:
-        raise ValueError(f"no object can be granted by the name {wanted!r}")
-    kind, name, arguments = match.groups(default="")
-    return f"{kind} public.{_quote_identifier(name)}{arguments}"
+        raise ValueError(f"{name!r} does not name a table, function or sequence")
+    kind, identifier, arguments = match.groups(default="")
+    return f"{kind} public.{_quote_identifier(identifier)}{arguments}"
 
 
 def _check_privileges(text: str) -> str:
-    words = [word.strip() for word in text.split(",")]
-    if not _PRIVILEGES.issuperset(words):
-        raise ValueError(f"no such privileges: {text!r}")
-    return ", ".join(words)
+    privileges = [word.strip() for word in text.split(",")]
+    if not _PRIVILEGES.issuperset(privileges):
+        raise ValueError(f"unknown privileges: {text!r}")
+    return ", ".join(privileges)
 
 
 def _quote_identifier(name: str) -> str:
-    """An identifier that stays one, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
 def _translate_errors(progress: _Progress) -> Iterator[None]:
-    """Turn whatever goes wrong into a fault that says during what, in PostgreSQL's words where it spoke."""
+    """Turn an error into a fault that names the failed step, with PostgreSQL's message if there is one."""
     try:
         yield
     except Fault:
         raise
     except Exception as error:
-        said = _server_error(error)
-        if said is None and isinstance(error, OSError):
+        server_error = _server_error(error)
+        if server_error is None and isinstance(error, OSError):
             raise Unavailable(f"the database can't be reached: {error}") from error
-        if said is None:
-            raise MigrationFault(f"{progress.doing} failed: {error}") from error
-        hint = f"{said.hint.rstrip('.')}. {MigrationFault.hint}" if said.hint else None
-        raise MigrationFault(f"{progress.doing} failed: {said.args[0]}", hint=hint) from error
+        if server_error is None:
+            raise MigrationFault(f"{progress.step} failed: {error}") from error
+        hint = f"{server_error.hint.rstrip('.')}. {MigrationFault.hint}" if server_error.hint else None
+        raise MigrationFault(f"{progress.step} failed: {server_error.args[0]}", hint=hint) from error
 
 
 def _server_error(error: BaseException | None) -> asyncpg.PostgresError | None:
-    """PostgreSQL's error inside those that SQLAlchemy and the adapter wrap around it."""
+    """Return the PostgreSQL error that SQLAlchemy and its adapter wrapped, if there is one."""
     while error is not None and not isinstance(error, asyncpg.PostgresError):
         error = error.__cause__ or error.__context__
     return error

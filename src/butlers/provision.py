@@ -1,4 +1,4 @@
-"""Where the database is, who owns it and who uses it; made at first start and checked at every one."""
+"""The butler's database and its two roles: created at the first start, checked at every start."""
 
 import asyncio
 import contextlib
@@ -18,21 +18,21 @@ from butlers.config import Configuration
 from butlers.db import PlainConnection, translate_errors
 from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Unavailable
+from butlers.migrate import MIN_SERVER_VERSION
 
 log = logging.getLogger("butlers.database")
 
-OLDEST_SERVER = 150000
 _EXTENSIONS = ("vector", "uuid-ossp", "pg_trgm", "unaccent")
-_CONNECT_SECONDS = 10
-_WATCH_SECONDS = 1.0
-_BOTH_URLS = (
+_CONNECT_TIMEOUT_SECONDS = 10
+_WATCH_INTERVAL_SECONDS = 1.0
+_TWO_URLS_HINT = (
     "Set BUTLERS_ADMIN_DATABASE_URL to a role that owns the tables and BUTLERS_DATABASE_URL to a restricted one."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLocation:
-    """A butler's database: how the application reaches it, and how its owner does where we know that."""
+    """A butler's database: connections and roles of the application and, if known, of the owner."""
 
     dsn: str
     app: str
@@ -42,11 +42,11 @@ class DatabaseLocation:
 
     @contextlib.asynccontextmanager
     async def owner_connection(self) -> AsyncIterator[PlainConnection]:
-        """A connection of the owner's, for what only an administrator does."""
+        """Open a connection of the owner; raise `ConfigurationFault` if its credentials are unknown."""
         if self.admin_dsn is None:
             raise ConfigurationFault(
                 "this needs the owner of the tables, and only the application's role is known",
-                hint=_BOTH_URLS,
+                hint=_TWO_URLS_HINT,
             )
         with translate_errors():
             connection = await connect(self.admin_dsn)
@@ -59,7 +59,7 @@ class DatabaseLocation:
 
     @contextlib.asynccontextmanager
     async def watch_server(self) -> AsyncIterator[None]:
-        """While the block lasts, an embedded server that dies is started again."""
+        """Restart the embedded server whenever it dies, until the block ends."""
         watch = asyncio.create_task(self._watch())
         try:
             yield
@@ -69,21 +69,21 @@ class DatabaseLocation:
 
     async def _watch(self) -> None:
         while self.cluster is not None:
-            await asyncio.sleep(_WATCH_SECONDS)
+            await asyncio.sleep(_WATCH_INTERVAL_SECONDS)
             try:
                 if await asyncio.to_thread(self.cluster.restart_if_dead):
-                    log.warning("the embedded server had died and was started again")
+                    log.warning("the embedded server died and was restarted")
             except Unavailable as fault:
-                log.warning("the embedded server can't be started again: %s", fault.message)
+                log.warning("the embedded server can't be restarted: %s", fault.message)
 
     async def release(self, *, stop: bool = True) -> None:
-        """Let go of the embedded server, if that is where the database is."""
+        """Release the embedded server, if the database is there."""
         if self.cluster is not None:
             await asyncio.to_thread(self.cluster.release, stop=stop)
 
 
 async def locate(config: Configuration, environment: Environment) -> DatabaseLocation:
-    """A database with its two roles, made if need be."""
+    """Return the butler's database after creating it and its two roles where they are missing."""
     url = environment.database_url or config.butler.database.url
     if url is None:
         return await _locate_embedded(config.butler.name, environment)
@@ -94,7 +94,7 @@ async def locate(config: Configuration, environment: Environment) -> DatabaseLoc
 
 
 async def _locate_embedded(butler: str, environment: Environment) -> DatabaseLocation:
-    """The embedded server: its superuser makes a database `butler_<name>` and the two roles."""
+    """Locate the database `butler_<name>` on the embedded server; its superuser creates it and the two roles."""
     cluster = await _acquire_server(environment.home)
     database = f"butler_{butler}"
     owner, app = f"{database}_owner", f"{database}_app"
@@ -114,7 +114,7 @@ async def _locate_embedded(butler: str, environment: Environment) -> DatabaseLoc
 
 
 async def _acquire_server(home: Path) -> embedded_server.Cluster:
-    """The server, or none at all: a start that is cancelled lets go of what its thread still brings."""
+    """Return the server; if cancelled, wait for the thread that starts it and release the server."""
     acquiring = asyncio.ensure_future(asyncio.to_thread(embedded_server.acquire, home))
     try:
         return await asyncio.shield(acquiring)
@@ -125,17 +125,17 @@ async def _acquire_server(home: Path) -> embedded_server.Cluster:
 
 
 async def _locate_by_one_url(url: str, butler: str) -> DatabaseLocation:
-    """One URL: an administrator's, who makes the two roles, or the application's on a database made ready."""
+    """Locate by one URL: of an administrator, who creates the roles, or of the application on a prepared database."""
     connection = await connect(url)
     try:
-        powers = await connection.fetchrow(
-            "select current_user as role, rolsuper or rolcreaterole as makes_roles"
+        rights = await connection.fetchrow(
+            "select current_user as role, rolsuper or rolcreaterole as creates_roles"
             " from pg_roles where rolname = current_user"
         )
     finally:
         await connection.close()
-    if powers is None or not powers["makes_roles"]:
-        return DatabaseLocation(url, _user(url) or str(powers and powers["role"]))
+    if rights is None or not rights["creates_roles"]:
+        return DatabaseLocation(url, _user(url) or str(rights and rights["role"]))
     owner, app = f"butler_{butler}_owner", f"butler_{butler}_app"
     password = _derive_password(url, app)
     await _create_roles(url, owner=owner, app=app, password=password)
@@ -143,7 +143,7 @@ async def _locate_by_one_url(url: str, butler: str) -> DatabaseLocation:
 
 
 async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
-    """Two URLs: the owner migrates, and makes the application's role where it is missing and may be made."""
+    """Locate by two URLs: the owner migrates, and creates the application's role if that is missing and allowed."""
     with _refuse_malformed_url():
         app = _user(url)
     if app is None:
@@ -157,8 +157,8 @@ async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
                 await _create_login_role(admin, app, _password(url))
     except asyncpg.InsufficientPrivilegeError:
         raise ConfigurationFault(
-            f"the role {app} does not exist and the administrator's role may not make it",
-            hint=f"Run: CREATE ROLE {_quote_identifier(app)} LOGIN PASSWORD '…' as a role that may.",
+            f"the role {app} does not exist and the administrator's role may not create it",
+            hint=f"As a role that may, run: CREATE ROLE {_quote_identifier(app)} LOGIN PASSWORD '…'.",
         ) from None
     finally:
         await admin.close()
@@ -166,17 +166,17 @@ async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
 
 
 async def connect(dsn: str) -> PlainConnection:
-    """A connection, or a fault that says where it was sought (and no password)."""
-    give_up = time.monotonic() + _CONNECT_SECONDS
+    """Open a connection; raise a fault that names the address, without the password, if that fails."""
+    deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
     while True:
         try:
             with _refuse_malformed_url():
                 return await asyncpg.connect(
-                    dsn, timeout=_CONNECT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
+                    dsn, timeout=_CONNECT_TIMEOUT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
                 )
         except asyncpg.CannotConnectNowError as error:
-            # It is starting, or recovering from a crash: a matter of moments.
-            if time.monotonic() > give_up:
+            # The server is starting, or recovering from a crash.
+            if time.monotonic() > deadline:
                 raise _connect_failure(dsn, error) from error
             await asyncio.sleep(0.2)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
@@ -185,12 +185,12 @@ async def connect(dsn: str) -> PlainConnection:
 
 @contextlib.contextmanager
 def _refuse_malformed_url() -> Iterator[None]:
-    """An address that makes no sense is refused without repeating it: what is wrong may be the password."""
+    """Turn the error of a malformed URL into a fault that does not repeat it: it contains a password."""
     try:
         yield
     except ValueError:
         raise ConfigurationFault(
-            "the address of the database can't be read",
+            "the URL of the database is malformed",
             hint="Write postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE; in it %2F is /, %40 is @ and %23 is #.",
         ) from None
 
@@ -204,19 +204,21 @@ def _connect_failure(dsn: str, error: Exception) -> Unavailable:
 
 async def _check_server_version(connection: PlainConnection) -> None:
     version = connection.get_server_version()
-    if version.major * 10000 < OLDEST_SERVER:
-        raise ConfigurationFault(f"PostgreSQL {version.major} is too old", hint="Use 15 or newer, with pgvector.")
+    if version.major < MIN_SERVER_VERSION:
+        raise ConfigurationFault(
+            f"PostgreSQL {version.major} is too old", hint=f"Use {MIN_SERVER_VERSION} or newer, with pgvector."
+        )
 
 
 async def _create_database(connection: PlainConnection, name: str) -> None:
-    """The database, once, however many butlers of that name start at this moment."""
+    """Create the database if it is missing; a lock lets several butlers of that name start at once."""
     await connection.execute("select pg_advisory_lock(hashtextextended($1, 1))", name)
     if not await connection.fetchval("select exists (select from pg_database where datname = $1)", name):
         await connection.execute(f"create database {_quote_identifier(name)}")
 
 
 async def _create_roles(admin_dsn: str, *, owner: str, app: str, password: str | None) -> None:
-    """Owner and application's role with what each needs, and the extensions only an administrator can load."""
+    """Create the two roles with their rights, and the extensions that only an administrator can create."""
     connection = await connect(admin_dsn)
     try:
         await _check_server_version(connection)
@@ -231,7 +233,7 @@ async def _create_roles(admin_dsn: str, *, owner: str, app: str, password: str |
             else:
                 await _create_login_role(connection, app, password)
             await _grant_database_access(connection, owner, app)
-            await _load_extensions(connection)
+            await _create_extensions(connection)
     finally:
         await connection.close()
 
@@ -249,8 +251,8 @@ async def _grant_database_access(connection: PlainConnection, owner: str, app: s
         await connection.execute(statement)
 
 
-async def _load_extensions(connection: PlainConnection) -> None:
-    """What the server has of the extensions in use; the migrations judge what is missing."""
+async def _create_extensions(connection: PlainConnection) -> None:
+    """Create the extensions that the server offers; the migrations check for missing ones."""
     available = await connection.fetch(
         "select name from pg_available_extensions where name = any($1) and installed_version is null",
         list(_EXTENSIONS),
@@ -278,7 +280,7 @@ async def _create_login_role(connection: PlainConnection, role: str, password: s
 
 
 async def _set_password(connection: PlainConnection, role: str, password: str) -> None:
-    # ALTER ROLE takes no parameters; the server quotes the text for us.
+    # ALTER ROLE takes no parameters, so let the server quote the text.
     statement = await connection.fetchval(
         "select format('alter role %I password %L', $1::text, $2::text)", role, password
     )
@@ -286,7 +288,7 @@ async def _set_password(connection: PlainConnection, role: str, password: str) -
 
 
 def _derive_password(admin_url: str, role: str) -> str | None:
-    """The application's password made from the administrator's: the same on every machine, kept on none."""
+    """Derive the application's password from the administrator's: the same on every machine, stored on none."""
     secret = _password(admin_url)
     if not secret:
         return None
@@ -294,21 +296,21 @@ def _derive_password(admin_url: str, role: str) -> str | None:
 
 
 async def refuse_unsafe(connection: PlainConnection) -> None:
-    """Raise unless the connected role is bound by row-level security on every table that has tenants."""
+    """Raise `ConfigurationFault` unless row-level security binds the connected role on every table with tenants."""
     role = await connection.fetchrow(
         """
         select session_user as name,
                bool_or(rolsuper) as is_superuser,
-               bool_or(rolbypassrls) as bypasses
+               bool_or(rolbypassrls) as bypasses_rls
           from pg_roles
          where pg_has_role(session_user, oid, 'member')
         """
     )
-    if role is None or role["is_superuser"] or role["bypasses"]:
-        power = "is a superuser" if role is None or role["is_superuser"] else "bypasses row-level security"
+    if role is None or role["is_superuser"] or role["bypasses_rls"]:
+        reason = "is a superuser" if role is None or role["is_superuser"] else "bypasses row-level security"
         raise ConfigurationFault(
-            f"the application's role {role and role['name']} {power}: tenants would not be walled off",
-            hint=_BOTH_URLS,
+            f"the application's role {role and role['name']} {reason}: tenants would not be isolated",
+            hint=_TWO_URLS_HINT,
         )
     tables = await connection.fetch(
         """
@@ -324,8 +326,8 @@ async def refuse_unsafe(connection: PlainConnection) -> None:
     )
     if owned := [table["name"] for table in tables if table["owned"]]:
         raise ConfigurationFault(
-            f"the application's role {role['name']} owns {', '.join(owned)}: it could lift row-level security",
-            hint=_BOTH_URLS,
+            f"the application's role {role['name']} owns {', '.join(owned)}: it could disable row-level security",
+            hint=_TWO_URLS_HINT,
         )
     if open_tables := [table["name"] for table in tables if not table["forced"]]:
         raise ConfigurationFault(
@@ -335,25 +337,25 @@ async def refuse_unsafe(connection: PlainConnection) -> None:
 
 
 def without_password(dsn: str) -> str:
-    """The URI as it may stand in a log or an error."""
+    """Return the URI without its password, for logs and errors."""
     parts = urlsplit(dsn)
-    # A password with a bare / ? or # in it ends up beyond the host.
+    # A password with an unescaped / ? or # is parsed as path, query or fragment.
     if "@" in parts.path + parts.query + parts.fragment:
         return f"{parts.scheme}://…"
     return _with_credentials(dsn, quote(_user(dsn) or "", safe=""), drop={"user", "password", "sslpassword"})
 
 
 def _with_role(url: str, role: str, password: str | None) -> str:
-    """The same address for that role, whether the URL names its own in front of the host or in the query."""
+    """Return the URL with another role, whether the URL has its role before the host or in the query."""
     secret = f":{quote(password, safe='')}" if password else ""
     return _with_credentials(url, quote(role, safe="") + secret, drop={"user", "password"})
 
 
-def _with_credentials(url: str, who: str, *, drop: set[str]) -> str:
+def _with_credentials(url: str, credentials: str, *, drop: set[str]) -> str:
     parts = urlsplit(url)
-    where = parts.netloc.rpartition("@")[2]
+    host = parts.netloc.rpartition("@")[2]
     query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in drop], safe="/", quote_via=quote)
-    return urlunsplit(parts._replace(netloc=f"{who}@{where}" if who else where, query=query))
+    return urlunsplit(parts._replace(netloc=f"{credentials}@{host}" if credentials else host, query=query))
 
 
 def _user(url: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What is wrong with a TOML file, said for a person: the line, the key, the problem and what is allowed."""
+"""Error messages for TOML files, with line, key, problem and allowed values."""
 
 import difflib
 import json
@@ -14,10 +14,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails
 
 Key = tuple[str | int, ...]
-"""A key from the root down; a number picks an element of an array."""
+"""A path of names from the root; a number is the index of an array element."""
 
 _STRING = (
-    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'  # up to two quotes may stand right before the closing three
+    r'"""(?:\\.|[^\\])*?"""(?:"{0,2})'  # up to two quotes may precede the closing three
     r"|'''.*?'''(?:'{0,2})"
     r'|"(?:\\.|[^"\\\n])*"'
     r"|'[^'\n]*'"
@@ -33,74 +33,74 @@ _TOKEN = re.compile(_STRING + r"|#[^\n]*|[\[\]{},\n]|[^\[\]{},\n#\"']+|.", re.DO
 
 
 class KeyLines:
-    """The lines of every key in a text that tomllib has accepted."""
+    """The line of every key in a text that tomllib has parsed."""
 
     def __init__(self, text: str) -> None:
         self._text = text.replace("\r\n", "\n")
-        self._breaks = [found.start() for found in re.finditer("\n", self._text)]
+        self._line_ends = [match.start() for match in re.finditer("\n", self._text)]
         self._lines: dict[Key, int] = {}
-        self._last: dict[Key, int] = {}
+        self._last_index: dict[Key, int] = {}
         self._scan()
 
     def line_of(self, key: Key) -> int | None:
-        """The line of the key or, where it has none of its own, of the nearest key around it."""
+        """Return the line of the key or, if it has none, of the nearest enclosing key."""
         for length in range(len(key), 0, -1):
             if line := self._lines.get(key[:length]):
                 return line
         return None
 
     def _scan(self) -> None:
-        """One statement after another: a header opens a table, an assignment stands in the open one."""
+        """Record the line of every header and assignment; an assignment belongs to the table of the last header."""
         table: Key = ()
-        position = self._after_gap(0)
+        position = self._skip_gap(0)
         while position < len(self._text):
             if header := _HEADER.match(self._text, position):
-                table = self._open(_parts(header[2]), repeated=header[1] == "[[")
+                table = self._open_table(_split_key(header[2]), repeated=header[1] == "[[")
                 self._record(table, position)
                 position = header.end()
             elif assignment := _ASSIGNMENT.match(self._text, position):
-                key = (*table, *_parts(assignment[1]))
+                key = (*table, *_split_key(assignment[1]))
                 self._record(key, position)
-                position = self._after_value(key, assignment.end())
+                position = self._skip_value(key, assignment.end())
             else:
                 position = _end(_REST_OF_LINE, self._text, position) + 1
-            position = self._after_gap(position)
+            position = self._skip_gap(position)
 
-    def _open(self, parts: Sequence[str], *, repeated: bool) -> Key:
-        """The table a header opens; a name that is an array of tables means its last element."""
+    def _open_table(self, parts: Sequence[str], *, repeated: bool) -> Key:
+        """Return the key of the table that a header opens; an array of tables stands for its last element."""
         key: Key = ()
         for part in parts[:-1]:
-            key = self._latest((*key, part))
+            key = self._with_last_index((*key, part))
         key = (*key, parts[-1])
         if repeated:
-            self._last[key] = self._last.get(key, -1) + 1
-        return self._latest(key)
+            self._last_index[key] = self._last_index.get(key, -1) + 1
+        return self._with_last_index(key)
 
-    def _latest(self, key: Key) -> Key:
-        return (*key, self._last[key]) if key in self._last else key
+    def _with_last_index(self, key: Key) -> Key:
+        return (*key, self._last_index[key]) if key in self._last_index else key
 
     def _record(self, key: Key, position: int) -> None:
-        line = bisect_left(self._breaks, position) + 1
+        line = bisect_left(self._line_ends, position) + 1
         self._lines[key] = line
-        # `[a.b]` and `a.b = 1` speak of `a` too; a header of its own overrides that later.
+        # `[a.b]` and `a.b = 1` also define `a`; a later header `[a]` overrides its line.
         for length in range(1, len(key)):
             self._lines.setdefault(key[:length], line)
 
-    def _after_value(self, key: Key, position: int) -> int:
-        """Pass over a value, noting where each element of an outermost array begins."""
+    def _skip_value(self, key: Key, position: int) -> int:
+        """Return the position after a value; record the line of each element if it is an array."""
         in_array = self._text.startswith("[", position)
         depth = index = 0
-        noted = -1
+        recorded = -1
         for token in self._tokens(position):
             position = token.end()
-            sign = token[0]
-            if depth == 0 and sign == "\n":
+            symbol = token[0]
+            if depth == 0 and symbol == "\n":
                 break
-            if in_array and depth == 1 and noted < index and _begins_element(sign):
-                self._record((*key, index), token.end() - len(sign.lstrip()))
-                noted = index
-            depth += (sign in {"[", "{"}) - (sign in {"]", "}"})
-            index += sign == "," and depth == 1
+            if in_array and depth == 1 and recorded < index and _begins_element(symbol):
+                self._record((*key, index), token.end() - len(symbol.lstrip()))
+                recorded = index
+            depth += (symbol in {"[", "{"}) - (symbol in {"]", "}"})
+            index += symbol == "," and depth == 1
         return position
 
     def _tokens(self, position: int) -> Iterator[re.Match[str]]:
@@ -108,31 +108,31 @@ class KeyLines:
             yield token
             position = token.end()
 
-    def _after_gap(self, position: int) -> int:
+    def _skip_gap(self, position: int) -> int:
         return _end(_GAP, self._text, position)
 
 
-def _begins_element(sign: str) -> bool:
-    return bool(sign.strip()) and sign[0] not in "#],"
+def _begins_element(symbol: str) -> bool:
+    return bool(symbol.strip()) and symbol[0] not in "#],"
 
 
-def _parts(raw: str) -> list[str]:
-    """`a . "b c".'d'` as the names it stands for."""
-    return [_unquoted(found[0]) for found in _PART.finditer(raw)]
+def _split_key(raw: str) -> list[str]:
+    """Return the names in a dotted key such as `a . "b c".'d'`."""
+    return [_unquote(match[0]) for match in _PART.finditer(raw)]
 
 
-def _unquoted(part: str) -> str:
+def _unquote(part: str) -> str:
     return str(tomllib.loads(f"name = {part}")["name"]) if part[0] in "\"'" else part
 
 
 def _end(pattern: re.Pattern[str], text: str, position: int) -> int:
-    found = pattern.match(text, position)
-    return found.end() if found else position
+    match = pattern.match(text, position)
+    return match.end() if match else position
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, and the key it is wrong with."""
+    """A problem and the key that has it."""
 
     key: Key
     sentence: str
@@ -144,31 +144,31 @@ class Problem:
 
 
 def problems_from(error: ValidationError, model: type[BaseModel], key: Key) -> Iterator[Problem]:
-    """What pydantic found in the table at `key`, in our words."""
+    """Yield the problems that pydantic found in the table at `key`."""
     for details in error.errors(include_url=False):
-        where = (*key, *details["loc"])
+        full_key = (*key, *details["loc"])
         if details["type"] == "extra_forbidden":
-            yield unknown_key(_table_at(model, details["loc"][:-1]).model_fields, where)
+            yield unknown_key(_table_at(model, details["loc"][:-1]).model_fields, full_key)
         else:
-            yield Problem(where, _sentence(details))
+            yield Problem(full_key, _message(details))
 
 
 def unknown_key(known: Iterable[str], key: Key, kind: str = "key") -> Problem:
-    """A name nobody reads, with the one that was probably meant and all there are."""
+    """Return the problem of an unknown name, with the closest known name and all known names."""
     names = list(known)
-    near = difflib.get_close_matches(str(key[-1]), names, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return Problem(key, f"is not a known {kind}; {meant}known here: {', '.join(names) or 'none'}")
+    close = difflib.get_close_matches(str(key[-1]), names, n=1)
+    suggestion = f"did you mean {close[0]}? " if close else ""
+    return Problem(key, f"is not a known {kind}; {suggestion}known here: {', '.join(names) or 'none'}")
 
 
 def validation_error_at(key: Key, sentence: str) -> ValidationError:
-    """What a validator raises to blame a key further down than its own."""
+    """Return the error that a validator raises about a key inside the one it validates."""
     details = InitErrorDetails(type="value_error", loc=key, input=None, ctx={"error": ValueError(sentence)})
     return ValidationError.from_exception_data("refusal", [details])
 
 
 def table_model_of(annotation: object) -> type[BaseModel] | None:
-    """The model of a key that holds a table or a list of tables."""
+    """Return the model of a key that contains a table or a list of tables; None for other keys."""
     for candidate in (annotation, *get_args(annotation)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
@@ -176,19 +176,19 @@ def table_model_of(annotation: object) -> type[BaseModel] | None:
 
 
 def dotted_key(key: Key) -> str:
-    """The key as it would be written: `butler.schedule[1].cron`."""
-    said = ""
+    """Return the key as text, such as `butler.schedule[1].cron`."""
+    text = ""
     for part in key:
         if isinstance(part, int):
-            said += f"[{part}]"
+            text += f"[{part}]"
         else:
             name = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part, ensure_ascii=False)
-            said += f".{name}" if said else name
-    return said
+            text += f".{name}" if text else name
+    return text
 
 
 def display_value(value: object) -> str:
-    """The value on one short line, by the names TOML has for things."""
+    """Return the value on one short line, in TOML's terms."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     if isinstance(value, bool):
@@ -196,14 +196,14 @@ def display_value(value: object) -> str:
     if isinstance(value, datetime | date | time):
         return f"the date or time {value.isoformat()}"
     try:
-        said = repr(value)
-    except ValueError:  # Python writes out no whole number of more than 4,300 digits
+        text = repr(value)
+    except ValueError:  # Python does not print integers of more than 4,300 digits
         return "an enormous number"
-    return said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
 
 
-_SHOWN = 60
-_SENTENCES = {
+_MAX_VALUE_CHARACTERS = 60
+_MESSAGES = {
     "missing": "is required",
     "value_error": "{error}",
     "literal_error": "{got} is not one of {expected}",
@@ -221,17 +221,17 @@ _SENTENCES = {
 }
 
 
-def _sentence(details: ErrorDetails) -> str:
-    facts = {name: _plain(value) for name, value in details.get("ctx", {}).items()}
+def _message(details: ErrorDetails) -> str:
+    context = {name: _without_fraction(value) for name, value in details.get("ctx", {}).items()}
     got = display_value(details["input"])
     typed = f"the text {got}" if isinstance(details["input"], str) else got
-    # pydantic lists the words as `'a', 'b' or 'c'`.
-    facts["expected"] = str(facts.get("expected", "")).replace(" or ", ", ").replace("'", "")
-    return _SENTENCES.get(details["type"], "{msg}").format(**facts, got=got, typed=typed, msg=details["msg"])
+    # pydantic lists the values as `'a', 'b' or 'c'`.
+    context["expected"] = str(context.get("expected", "")).replace(" or ", ", ").replace("'", "")
+    return _MESSAGES.get(details["type"], "{msg}").format(**context, got=got, typed=typed, msg=details["msg"])
 
 
-def _plain(value: object) -> object:
-    """A bound as it was meant: pydantic turns `gt=0` of a number into 0.0."""
+def _without_fraction(value: object) -> object:
+    """Return a whole float as an integer: pydantic turns `gt=0` into 0.0."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

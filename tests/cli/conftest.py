@@ -1,4 +1,4 @@
-"""The real program, run as people run it."""
+"""Fixtures that run the real program on butlers of the test run."""
 
 import os
 import subprocess
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI
-from memory.thinking import Program as Thinking
-from memory.thinking import write_thinking_butler
+from claude import cli, owner, standing  # noqa: F401 — fixtures of the tests with the real Claude Code
+from memory.scripted_model import ScriptedProgram as Thinking
+from memory.scripted_model import write_scripted_butler
 
-from .shell import Person, Shell
+from .shell import MemoryShell, Shell
 
 Result = subprocess.CompletedProcess[str]
 Program = Callable[..., Result]
@@ -21,14 +21,14 @@ Program = Callable[..., Result]
 
 @pytest.fixture
 def butlers(home: Path, cluster: object) -> Program:
-    """Runs `butlers …` to its end."""
+    """Run `butlers …` in a new process."""
 
-    def run(*arguments: object, cwd: Path | None = None, told: str | None = None, **variables: str) -> Result:
+    def run(*arguments: object, cwd: Path | None = None, stdin: str | None = None, **variables: str) -> Result:
         return subprocess.run(
             [sys.executable, "-m", "butlers.cli", *map(str, arguments)],
             env={**os.environ, "BUTLERS_HOME": str(home), "COLUMNS": "200", **variables},
             cwd=cwd,
-            input=told,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=60,
@@ -40,33 +40,34 @@ def butlers(home: Path, cluster: object) -> Program:
 
 @pytest.fixture
 def place(tmp_path: Path, worker: str) -> Path:
-    """The folder of a butler whose database the tests of this worker share."""
-    return written(tmp_path, f"cli_{worker}")
+    """Return the folder of a butler whose database is shared by the tests of this worker."""
+    return write_butler(tmp_path, f"cli_{worker}")
 
 
 @pytest.fixture(scope="module")
 def shell(home: Path, cluster: object, tmp_path_factory: pytest.TempPathFactory, worker: str) -> Iterator[Shell]:
-    """The program, on a database that is there already."""
+    """Start the program on a migrated database."""
     started = Shell(home)
-    assert started("migrate", written(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
+    assert started("migrate", write_butler(tmp_path_factory.mktemp("shell"), f"cli_{worker}")).returncode == 0
     yield started
     started.close()
 
 
 @pytest.fixture
-def at(shell: Shell, tmp_path: Path, worker: str) -> tuple[Person, Thinking]:
-    """Somebody whose butler thinks by a program of ours, and the program's own view."""
-    folder, program = write_thinking_butler(tmp_path, f"cli_{worker}")
-    return Person(shell, folder), program
+def thinking(shell: Shell, tmp_path: Path, worker: str) -> tuple[MemoryShell, Thinking]:
+    """Return a shell for a butler whose runtime is a test program, and that program."""
+    folder, program = write_scripted_butler(tmp_path, f"cli_{worker}")
+    return MemoryShell(shell, folder), program
 
 
 @pytest.fixture
 def new(tmp_path: Path) -> Path:
-    """The folder of a butler that has no database yet."""
-    return written(tmp_path, f"t{uuid.uuid4().hex[:12]}")
+    """Return the folder of a butler that has no database yet."""
+    return write_butler(tmp_path, f"t{uuid.uuid4().hex[:12]}")
 
 
-def written(parent: Path, name: str, extra: str = "") -> Path:
+def write_butler(parent: Path, name: str, extra: str = "") -> Path:
+    """Write a butler.toml with memory, and return its folder."""
     folder = parent / name
     folder.mkdir()
     (folder / "butler.toml").write_text(

@@ -1,5 +1,5 @@
-"""`butlers backup` and `restore`: everything in one file, and back into an empty place."""
-# ruff: noqa: S608 — the tables are those the database names
+"""The `butlers backup` and `restore` commands."""
+# ruff: noqa: S608 — the table names come from the database
 
 import asyncio
 import json
@@ -18,24 +18,24 @@ from butlers import backup as backups
 from butlers.errors import Unavailable
 from butlers.host.migrations import CORE
 from butlers.modules.memory.migrations import MEMORY
-from database.stage import connected
+from database.butler_processes import connected
 
-from .conftest import written
-from .reached import lived, reached
+from .conftest import write_butler
+from .sample_memory import open_memory, sample_tenant
 
 
 @pytest.fixture(scope="module")
 async def full(tmp_path_factory, environment):
-    """A butler that has lived, in two tenants; and who lived there."""
+    """Return a butler with two sample tenants: its folder, its memory and their callers."""
     place = tmp_path_factory.mktemp("full") / "butler"
-    async with reached(place, f"t{uuid4().hex[:12]}", environment) as at:
-        people = [await lived(at), await lived(at)]
-        yield place, at, people
+    async with open_memory(place, f"t{uuid4().hex[:12]}", environment) as opened:
+        callers = [await sample_tenant(opened), await sample_tenant(opened)]
+        yield place, opened, callers
 
 
 @pytest.fixture
 def backup(shell, full, tmp_path):
-    """A backup of it."""
+    """Return a backup of that butler."""
     file = tmp_path / "full.backup"
     done = shell("backup", full[0], file, "--json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -48,7 +48,7 @@ def dsn(shell, place) -> str:
 
 
 async def rows(address: str) -> dict[str, list[str]]:
-    """Every row of every table, as text with all its columns."""
+    """Return every row of every table as text."""
     async with connected(address) as connection:
         tables = await connection.fetch("select tablename from pg_tables where schemaname = 'public' order by 1")
         return {
@@ -60,13 +60,13 @@ async def rows(address: str) -> dict[str, list[str]]:
 
 
 def without_backups(found: dict[str, list[str]]) -> dict[str, list[str]]:
-    """A backup is noted after it was made, so it is not in itself."""
+    """Leave out the records of backups: a backup is recorded after it is made."""
     return {**found, "job_runs": [row for row in found["job_runs"] if ",backup," not in row]}
 
 
 async def schema(address: str) -> list[tuple[str, ...]]:
-    """Policies, indexes, constraints, triggers and functions, in the words of the server; roles left out."""
-    asked = """
+    """Return policies, indexes, constraints, triggers and functions as the server describes them."""
+    statement = """
         select 'policy', tablename, policyname, cmd || coalesce(qual, '') || coalesce(with_check, '') from pg_policies
         union all
         select 'index', tablename, indexname, indexdef from pg_indexes where schemaname = 'public'
@@ -86,7 +86,7 @@ async def schema(address: str) -> list[tuple[str, ...]]:
            and not exists (select from pg_depend where objid = p.oid and deptype = 'e')
     """
     async with connected(address) as connection:
-        return sorted(tuple(str(value) for value in row) for row in await connection.fetch(asked))
+        return sorted(tuple(str(value) for value in row) for row in await connection.fetch(statement))
 
 
 async def test_every_row_of_every_table_comes_back_as_it_was(shell, full, backup, new):
@@ -101,7 +101,7 @@ async def test_every_row_of_every_table_comes_back_as_it_was(shell, full, backup
 
 
 async def test_a_restored_butler_finds_and_stores_and_keeps_its_tenants_apart(shell, full, backup, new):
-    who, other = full[2]
+    caller, other = full[2]
     assert shell("restore", new, backup).returncode == 0
 
     def memory(tenant, *words):
@@ -110,9 +110,9 @@ async def test_a_restored_butler_finds_and_stores_and_keeps_its_tenants_apart(sh
         return json.loads(done.stdout)
 
     for mode in ("semantic", "keyword"):
-        found = memory(who.tenant, "search", new, "what does she eat: no meat", "--mode", mode, "--scope", "*")
+        found = memory(caller.tenant, "search", new, "what does she eat: no meat", "--mode", mode, "--scope", "*")
         assert "eats no meat" in [each["content"] for each in found], mode
-    stored = memory(who.tenant, "store-fact", new, "Ada", "shoe_size", "thirty-nine")
+    stored = memory(caller.tenant, "store-fact", new, "Ada", "shoe_size", "thirty-nine")
     assert "id" in stored
     assert shell("memory", "get", new, "fact", stored["id"], "--tenant", other.tenant).returncode == 1
     assert {each["name"]: each["state"] for each in json.loads(shell("doctor", new, "--json").stdout)}[
@@ -122,9 +122,9 @@ async def test_a_restored_butler_finds_and_stores_and_keeps_its_tenants_apart(sh
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="tenant context is not set"):
             await application.fetch("select * from facts")
         async with application.transaction():
-            await application.execute("select set_config('app.tenant_id', $1, true)", who.tenant)
+            await application.execute("select set_config('app.tenant_id', $1, true)", caller.tenant)
             seen = await application.fetch("select distinct tenant_id from facts")
-            assert [row["tenant_id"] for row in seen] == [who.tenant]
+            assert [row["tenant_id"] for row in seen] == [caller.tenant]
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
             await application.execute("delete from memory_events")
 
@@ -149,7 +149,7 @@ async def test_a_place_that_has_tables_is_refused_and_stays_as_it_is(shell, full
 
 
 async def tables(place, environment) -> int:
-    """How many tables there are, looked at without making any."""
+    """Count the tables without migrating."""
     async with (
         app.locate_database(app.load_configuration(place), environment) as found,
         found.owner_connection() as owner,
@@ -160,34 +160,34 @@ async def tables(place, environment) -> int:
 @pytest.mark.parametrize(
     "damage",
     [
-        *(lambda whole, share=share: whole[: int(len(whole) * share)] for share in (0.99, 0.95, 0.9, 0.8)),
-        lambda whole: whole[: len(whole) // 2],
-        lambda whole: whole[:100],
+        *(lambda content, share=share: content[: int(len(content) * share)] for share in (0.99, 0.95, 0.9, 0.8)),
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:100],
         lambda _: b"",
-        lambda whole: whole[: len(whole) // 2] + b"\xff" * 400 + whole[len(whole) // 2 + 400 :],
+        lambda content: content[: len(content) // 2] + b"\xff" * 400 + content[len(content) // 2 + 400 :],
         lambda _: b"not a backup at all\n" * 100,
     ],
     ids=["99 %", "95 %", "90 %", "80 %", "half", "a hundred bytes", "empty", "damaged inside", "something else"],
 )
 async def test_a_damaged_backup_fails_and_leaves_the_place_empty(shell, backup, new, environment, damage):
-    whole = backup.read_bytes()
-    backup.write_bytes(damage(whole))
+    content = backup.read_bytes()
+    backup.write_bytes(damage(content))
     done = shell("restore", new, backup)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     if backup.read_bytes().startswith(b"PGDMP"):
         assert line.startswith(("butlers: pg_restore failed: ", "butlers: psql failed: "))
-        assert line.endswith("The database is as it was before.")
+        assert line.endswith("The database is unchanged.")
     else:
         assert line.startswith(f"butlers: {backup} is not a backup. Name a file that `butlers backup` wrote")
     assert "eats no meat" not in line
     assert await tables(new, environment) == 0
-    backup.write_bytes(whole)
-    assert shell("restore", new, backup).returncode == 0, "once the file is whole it goes in"
+    backup.write_bytes(content)
+    assert shell("restore", new, backup).returncode == 0, "the intact file is restored"
 
 
 async def test_a_restore_that_is_killed_leaves_the_place_empty(shell, backup, new, environment):
-    """The transaction of a restore is not committed before its very end."""
+    """A restore commits only at its end."""
     source = app.load_configuration(new)
     async with app.locate_database(source, environment) as place:
         task = asyncio.create_task(backups.restore(source, environment, backup))
@@ -208,7 +208,7 @@ async def test_a_restore_that_is_killed_leaves_the_place_empty(shell, backup, ne
 
 
 async def test_a_restore_whose_own_process_is_killed_leaves_the_place_empty(shell, backup, new, environment):
-    """What it started goes on without it: that must not be enough to commit."""
+    """The processes it started continue, and must not commit."""
     from_psql = "from pg_stat_activity where datname = current_database() and application_name = 'psql'"
     async with (
         app.locate_database(app.load_configuration(new), environment) as place,
@@ -265,12 +265,12 @@ def test_a_backup_that_can_not_be_made_leaves_the_last_one(butlers, full, backup
 async def test_the_doctor_says_when_the_last_backup_was_made_and_warns_of_an_old_one(shell, new, tmp_path):
     def found():
         checks = {each["name"]: each for each in json.loads(shell("doctor", new, "--json").stdout)}
-        return checks["backup"]["state"], checks["backup"]["found"], checks["backup"]["mend"]
+        return checks["backup"]["state"], checks["backup"]["found"], checks["backup"]["fix"]
 
-    assert found() == ("warn", "there is none yet", "`butlers backup DIR FILE` makes one.")
+    assert found() == ("warn", "there is no backup yet", "`butlers backup DIR FILE` makes one.")
     assert shell("backup", new, tmp_path / "b").returncode == 0
-    state, told, _ = found()
-    assert (state, told.startswith("the last one is of 20")) == ("ok", True)
+    state, message, _ = found()
+    assert (state, message.startswith("the last backup is from 20")) == ("ok", True)
     async with connected(dsn(shell, new)) as connection:
         moments = "started_at = now() - interval '31 days', finished_at = now() - interval '31 days'"
         await connection.execute(f"update job_runs set {moments} where job = 'backup'")
@@ -278,15 +278,15 @@ async def test_the_doctor_says_when_the_last_backup_was_made_and_warns_of_an_old
 
 
 async def test_a_backup_is_of_one_moment_while_the_butler_is_written_to(shell, full, tmp_path, new):
-    place, at, _ = full
-    who = at.somebody()
+    place, opened, _ = full
+    caller = opened.new_caller()
     stopping = asyncio.Event()
 
     async def write() -> int:
         number = 0
         while not stopping.is_set():
             number += 1
-            await at.call(who, "memory_store_fact", "Ada", f"note_{number}", f"note {number}")
+            await opened.call(caller, "memory_store_fact", "Ada", f"note_{number}", f"note {number}")
         return number
 
     writing = asyncio.create_task(write())
@@ -296,22 +296,22 @@ async def test_a_backup_is_of_one_moment_while_the_butler_is_written_to(shell, f
     assert done.returncode == 0, done.stderr
     assert shell("restore", new, tmp_path / "b").returncode == 0
     async with connected(dsn(shell, new)) as connection:
-        facts = await connection.fetchval("select count(*) from facts where tenant_id = $1", who.tenant)
-        events = await connection.fetchval("select count(*) from memory_events where tenant_id = $1", who.tenant)
+        facts = await connection.fetchval("select count(*) from facts where tenant_id = $1", caller.tenant)
+        events = await connection.fetchval("select count(*) from memory_events where tenant_id = $1", caller.tenant)
     assert facts == events <= written_in_all
 
 
 async def test_a_backup_of_an_older_version_is_brought_up_to_date(shell, new, tmp_path, environment):
-    old = written(tmp_path, f"t{uuid4().hex[:12]}")
+    old = write_butler(tmp_path, f"t{uuid4().hex[:12]}")
     assert shell("memory", "store-rule", old, "Be kind").returncode == 0
     async with app.locate_database(app.load_configuration(old), environment) as place:
-        await migrate.downgrade(place.admin_dsn, MEMORY, "mem_010", branches=(CORE, MEMORY), owner=place.owner)
+        await migrate.downgrade(place.admin_dsn, MEMORY, "mem_004", branches=(CORE, MEMORY), owner=place.owner)
         # Not by `butlers backup`, which brings the schema up to date first.
         dump = [str(embedded_server.program_path("pg_dump")), "--format=custom", "--no-owner", "--no-privileges"]
         file = tmp_path / "b"
         subprocess.run([*dump, f"--file={file}", f"--dbname={place.admin_dsn}"], check=True)
     restored = shell("restore", new, file, "--json")
     assert restored.returncode == 0, restored.stderr
-    assert {"branch": "memory", "from": "mem_010", "to": MEMORY.head} in json.loads(restored.stdout)
+    assert {"branch": "memory", "from": "mem_004", "to": MEMORY.head} in json.loads(restored.stdout)
     (found,) = json.loads(shell("memory", "search", new, "kind", "--json").stdout)
     assert found["content"] == "Be kind"

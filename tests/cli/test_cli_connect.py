@@ -1,4 +1,4 @@
-"""`butlers connect`: into a project of Claude Code, and out of it again."""
+"""The `butlers connect` command: set up a project of Claude Code, and remove it again."""
 
 import asyncio
 import json
@@ -14,27 +14,27 @@ from fastmcp import Client
 
 import models
 
-from .conftest import written
+from .conftest import write_butler
 
 HOOKS = ("SessionStart", "SessionEnd")
 
 
 @pytest.fixture
 def project(tmp_path):
-    """A project with a server, a permission and hooks of its own, written as somebody wrote them."""
-    made = tmp_path / "some project"
-    (made / ".claude").mkdir(parents=True)
+    """Return a project that already has a server, a permission and hooks."""
+    folder = tmp_path / "some project"
+    (folder / ".claude").mkdir(parents=True)
     servers = {"mcpServers": {"others": {"command": "other", "args": ["ä"]}}, "comment": "stays"}
     kept = {"matcher": "startup", "hooks": [{"type": "command", "command": "echo hello"}]}
     settings = {"hooks": {"SessionStart": [kept], "Stop": [kept]}, "permissions": {"allow": ["Bash(ls:*)"]}}
-    (made / ".mcp.json").write_text(json.dumps(servers, indent=4, ensure_ascii=False))
-    (made / ".claude" / "settings.json").write_text(json.dumps(settings))
-    return made
+    (folder / ".mcp.json").write_text(json.dumps(servers, indent=4, ensure_ascii=False))
+    (folder / ".claude" / "settings.json").write_text(json.dumps(settings))
+    return folder
 
 
 @pytest.fixture
 def connect(shell, place):
-    """Runs `butlers connect` for the butler, to a good end."""
+    """Run `butlers connect` for the butler; it must succeed."""
 
     def run(project, *words):
         result = shell("connect", place, "claude-code", "--project", project, *words)
@@ -49,14 +49,14 @@ def files(project):
 
 
 def commands(project, name="settings.json"):
-    """The commands of every hook, by their event."""
+    """Return the commands of all hooks, by event."""
     hooks = json.loads((project / ".claude" / name).read_text())["hooks"]
     return {
         event: [hook["command"] for group in groups for hook in group["hooks"]] for event, groups in hooks.items()
     }
 
 
-def test_the_butler_comes_to_what_is_there_already(connect, project, place, home):
+def test_existing_servers_and_hooks_stay(connect, project, place, home):
     connect(project)
     servers = json.loads((project / ".mcp.json").read_text())
     assert servers["comment"] == "stays"
@@ -73,19 +73,19 @@ def test_the_butler_comes_to_what_is_there_already(connect, project, place, home
     assert json.loads((project / ".claude" / "settings.json").read_text())["permissions"] == {"allow": ["Bash(ls:*)"]}
 
 
-def test_what_it_will_write_is_shown(connect, project):
+def test_the_changes_are_shown(connect, project):
     before = files(project)
-    said = connect(project)
+    output = connect(project)
     for name, text in files(project).items():
         more = [line for line in text.splitlines() if line not in before[name].splitlines()]
-        assert all(f"+{line}\n" in said for line in more)
-        assert f"wrote {project / name}\n" in said
+        assert all(f"+{line}\n" in output for line in more)
+        assert f"wrote {project / name}\n" in output
 
 
 def test_a_second_time_changes_nothing(connect, project):
     connect(project)
     before = files(project)
-    assert connect(project) == "Nothing is to be changed.\n"
+    assert connect(project) == "Nothing to change.\n"
     assert files(project) == before
 
 
@@ -96,21 +96,21 @@ def test_removing_leaves_what_was_there_before_in_its_order(connect, project):
     after = {name: json.loads(text) for name, text in files(project).items()}
     assert json.dumps(after) == json.dumps(before)
     left = files(project)
-    assert connect(project, "--remove") == "Nothing is to be changed.\n"
+    assert connect(project, "--remove") == "Nothing to change.\n"
     assert files(project) == left
 
 
 def test_removing_from_a_project_that_had_nothing_leaves_no_file(connect, tmp_path):
-    made = tmp_path / "new project"
-    made.mkdir()
-    connect(made)
-    assert set(files(made)) == {".mcp.json", ".claude/settings.json"}
-    assert f"removed {made / '.mcp.json'}" in connect(made, "--remove")
-    assert list(made.iterdir()) == []
+    folder = tmp_path / "new project"
+    folder.mkdir()
+    connect(folder)
+    assert set(files(folder)) == {".mcp.json", ".claude/settings.json"}
+    assert f"removed {folder / '.mcp.json'}" in connect(folder, "--remove")
+    assert list(folder.iterdir()) == []
 
 
 def test_another_butler_stays_when_one_is_taken_out(shell, connect, project, tmp_path):
-    other = written(tmp_path, "other_butler")
+    other = write_butler(tmp_path, "other_butler")
     assert shell("connect", other, "claude-code", "--project", project).returncode == 0
     before = files(project)
     connect(project)
@@ -150,46 +150,46 @@ def test_a_project_that_is_not_there_is_not_made(shell, place, tmp_path):
 
 
 def test_a_client_has_to_be_named(shell, place):
-    for words, said in (((), "the client is not named"), (("vim",), "vim is no client that can be set up")):
+    for words, output in (((), "no client is named"), (("vim",), "vim is not a supported client")):
         refused = shell("connect", place, *words)
         assert refused.returncode == 1
-        assert refused.stderr.startswith(f"butlers: {said}. ")
+        assert refused.stderr.startswith(f"butlers: {output}. ")
         assert "--print" in refused.stderr
 
 
 @pytest.fixture
 def asked(home, place, project):
-    """`butlers connect` at a terminal, where it asks; and what is typed there."""
-    ours, theirs = pty.openpty()
+    """Run `butlers connect` on a terminal up to its question; yield the process and the terminal."""
+    leader, follower = pty.openpty()
     words = ["connect", str(place), "claude-code", "--project", str(project)]
     with subprocess.Popen(
         [sys.executable, "-m", "butlers.cli", *words],
-        stdin=theirs,
+        stdin=follower,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "BUTLERS_HOME": str(home)},
     ) as program:
         assert program.stderr
-        said = b""
-        while not said.endswith(b"Write this? [y/N] "):
-            said += program.stderr.read(1)
-        yield program, ours
-        os.close(theirs)
-        os.close(ours)
+        output = b""
+        while not output.endswith(b"Write this? [y/N] "):
+            output += program.stderr.read(1)
+        yield program, leader
+        os.close(follower)
+        os.close(leader)
 
 
 @pytest.mark.parametrize("typed", [b"n\n", b"\n", b"\x04"], ids=["no", "nothing", "the end"])
-def test_whoever_can_answer_is_asked_and_may_say_no(asked, project, typed):
+def test_any_answer_but_yes_writes_nothing(asked, project, typed):
     before = files(project)
     program, terminal = asked
     os.write(terminal, typed)
-    _, said = program.communicate(timeout=30)
+    _, output = program.communicate(timeout=30)
     assert program.returncode == 1
-    assert said.decode().strip() == "butlers: nothing was written. Answer y, or pass --yes."
+    assert output.decode().strip() == "butlers: nothing was written. Answer y, or pass --yes."
     assert files(project) == before
 
 
-def test_whoever_is_asked_may_say_yes(asked, project, place):
+def test_the_answer_yes_writes_the_files(asked, project, place):
     program, terminal = asked
     os.write(terminal, b"y\n")
     program.communicate(timeout=30)
@@ -208,17 +208,20 @@ def test_an_interruption_is_an_answer_at_once(asked, project):
 
 async def test_what_is_printed_for_other_clients_connects_one(shell, place, project, home):
     before = files(project)
-    told = json.loads(shell("connect", place, "--print").stdout)
-    (server,) = told["mcpServers"].values()
+    configuration = json.loads(shell("connect", place, "--print").stdout)
+    (server,) = configuration["mcpServers"].values()
     assert server["env"] == {"BUTLERS_HOME": str(home)}
-    async with Client(told) as client:
+    async with Client(configuration) as client:
         names = {tool.name for tool in await client.list_tools()}
     assert "memory_recall" in names
     assert files(project) == before
 
 
 def test_a_butler_that_runs_is_named_by_its_address_and_asks_for_a_key_by_a_variable(shell, tmp_path):
-    open_to_all, with_keys = written(tmp_path, "one"), written(tmp_path, "two", '[butler.auth]\nmode = "keys"\n')
+    open_to_all, with_keys = (
+        write_butler(tmp_path, "one"),
+        write_butler(tmp_path, "two", '[butler.auth]\nmode = "keys"\n'),
+    )
     for place in (open_to_all, with_keys):
         text = (place / "butler.toml").read_text()
         (place / "butler.toml").write_text(text.replace("port = 0", "port = 8155"))
@@ -230,11 +233,11 @@ def test_a_butler_that_runs_is_named_by_its_address_and_asks_for_a_key_by_a_vari
 
 
 def test_an_address_of_numbers_and_colons_stands_in_brackets(shell, tmp_path):
-    place = written(tmp_path, "six", '[butler.http]\nhost = "::1"\n')
+    place = write_butler(tmp_path, "six", '[butler.http]\nhost = "::1"\n')
     text = (place / "butler.toml").read_text()
     (place / "butler.toml").write_text(text.replace("port = 0", "port = 8155"))
-    told = json.loads(shell("connect", place, "--print", "--http").stdout)
-    assert told["mcpServers"]["six"]["url"] == "http://[::1]:8155/mcp"
+    configuration = json.loads(shell("connect", place, "--print", "--http").stdout)
+    assert configuration["mcpServers"]["six"]["url"] == "http://[::1]:8155/mcp"
 
 
 async def test_the_address_of_another_butler_is_refused(shell, place, project):
@@ -246,7 +249,7 @@ async def test_the_address_of_another_butler_is_refused(shell, place, project):
             refused = await asyncio.to_thread(shell, "connect", place, *words, "--http")
             assert (refused.returncode, refused.stdout) == (1, "")
             assert refused.stderr.startswith(
-                f"butlers: at http://127.0.0.1:{running.port} the butler somebody_else answers, and not {place.name}."
+                f"butlers: the butler somebody_else answers at http://127.0.0.1:{running.port}, not {place.name}."
             )
     assert files(project) == before
 

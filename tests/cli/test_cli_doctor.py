@@ -1,24 +1,24 @@
-"""`butlers doctor`: each check, well and ill, with how to mend it."""
+"""The checks of `butlers doctor`, passing and failing, with their fixes."""
 
 import json
 
 import asyncpg
 
-from .conftest import written
+from .conftest import write_butler
 
 
 def findings(result):
     return {check["name"]: check for check in json.loads(result.stdout)}
 
 
-def test_a_well_butler_is_told_so(butlers, place):
+def test_a_healthy_butler_passes_every_check(butlers, place):
     result = butlers("doctor", place, "--json")
     found = findings(result)
     assert result.returncode == 0
     assert list(found)[:5] == ["configuration", "runtime", "database", "schema", "row-level security"]
-    # Neither a program to think with nor a backup is there yet.
-    wanting = {"runtime", "backup"}
-    assert {check["state"] for name, check in found.items() if name not in wanting} == {"ok"}
+    # Neither the runtime's program nor a backup exists yet.
+    missing = {"runtime", "backup"}
+    assert {check["state"] for name, check in found.items() if name not in missing} == {"ok"}
     assert "embedded PostgreSQL" in found["database"]["found"]
     assert "vector" in found["schema"]["found"] + found["database"]["found"]
     table = butlers("doctor", cwd=place)
@@ -31,22 +31,24 @@ def test_no_configuration(butlers, tmp_path):
     (check,) = json.loads(result.stdout)
     assert result.returncode == 1
     assert (check["name"], check["state"]) == ("configuration", "fail")
-    assert check["mend"] == "`butlers init DIR` writes one."
+    assert check["fix"] == "`butlers init DIR` writes one."
 
 
 def test_a_runtime_that_is_not_installed_is_a_warning(butlers, tmp_path, worker):
-    folder = written(tmp_path, f"cli_{worker}", '[butler.runtime]\ntype = "command"\ncommand = ["no-such-program"]')
+    folder = write_butler(
+        tmp_path, f"cli_{worker}", '[butler.runtime]\ntype = "command"\ncommand = ["no-such-program"]'
+    )
     result = butlers("doctor", folder, "--json")
     check = findings(result)["runtime"]
     assert result.returncode == 0
     assert (check["state"], check["found"]) == ("warn", "the program no-such-program is not installed")
-    assert "butler.runtime.command" in check["mend"]
+    assert "butler.runtime.command" in check["fix"]
 
 
 def test_a_model_server_without_its_key_is_a_warning(butlers, tmp_path, worker):
     runtime = 'type = "openai"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\napi_key_env = "NO_SUCH_KEY"'
-    folder = written(tmp_path, f"cli_{worker}", f"[butler.runtime]\n{runtime}")
-    assert findings(butlers("doctor", folder, "--json"))["runtime"]["mend"].startswith("Export NO_SUCH_KEY")
+    folder = write_butler(tmp_path, f"cli_{worker}", f"[butler.runtime]\n{runtime}")
+    assert findings(butlers("doctor", folder, "--json"))["runtime"]["fix"].startswith("Export NO_SUCH_KEY")
     assert findings(butlers("doctor", folder, "--json", NO_SUCH_KEY="x"))["runtime"]["state"] == "ok"
 
 
@@ -55,7 +57,7 @@ def test_a_database_that_is_not_there(butlers, place):
     check = findings(result)["database"]
     assert result.returncode == 1
     assert check["state"] == "fail"
-    assert check["mend"]
+    assert check["fix"]
     assert "hunter2" not in result.stdout
 
 
@@ -69,7 +71,7 @@ async def test_a_schema_only_the_owner_could_bring_up_to_date(butlers, new, clus
     check = findings(result)["schema"]
     assert result.returncode == 1
     assert check["state"] == "fail"
-    assert "BUTLERS_ADMIN_DATABASE_URL" in check["mend"]
+    assert "BUTLERS_ADMIN_DATABASE_URL" in check["fix"]
 
 
 async def test_lifted_row_level_security_is_found_and_refused(butlers, new):
@@ -81,13 +83,13 @@ async def test_lifted_row_level_security_is_found_and_refused(butlers, new):
     check = findings(result)["row-level security"]
     assert result.returncode == 1
     assert (check["state"], check["found"]) == ("fail", "row-level security is not forced on job_runs")
-    assert "FORCE ROW LEVEL SECURITY" in check["mend"]
+    assert "FORCE ROW LEVEL SECURITY" in check["fix"]
     refused = butlers("run", new)
     assert refused.returncode == 1
     assert refused.stderr.startswith("butlers: row-level security is not forced on job_runs.")
 
 
-async def test_a_backlog_that_was_given_up_is_a_warning(butlers, new):
+async def test_dead_letters_in_the_backlog_are_a_warning(butlers, new):
     administrator = butlers("dsn", new, "--admin").stdout.strip()
     connection = await asyncpg.connect(administrator)
     await connection.execute(
@@ -98,5 +100,5 @@ async def test_a_backlog_that_was_given_up_is_a_warning(butlers, new):
     result = butlers("doctor", new, "--json")
     check = findings(result)["backlog"]
     assert result.returncode == 0
-    assert (check["state"], "1 were given up" in check["found"]) == ("warn", True)
-    assert check["mend"]
+    assert (check["state"], "1 dead-lettered" in check["found"]) == ("warn", True)
+    assert check["fix"]

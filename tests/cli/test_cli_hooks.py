@@ -1,4 +1,4 @@
-"""`butlers hook …`, as Claude Code runs it around a session: quick, quiet, and never in the way."""
+"""The `butlers hook` commands, as Claude Code runs them around a session."""
 
 import asyncio
 import json
@@ -18,24 +18,24 @@ from butlers import app
 from claude import INSTALLING_SECONDS
 from models import writes
 
-from .conftest import written
+from .conftest import write_butler
 
 FACT = "Darjeeling, the first flush"
 
 
 @pytest.fixture
 def butler(tmp_path, worker, tenant):
-    """A butler of the shared database whose people are nobody else's."""
-    return written(tmp_path, f"cli_{worker}", f'[butler.auth]\ntenant = "{tenant}"\n')
+    """Return the folder of a butler with a new tenant on the shared database."""
+    return write_butler(tmp_path, f"cli_{worker}", f'[butler.auth]\ntenant = "{tenant}"\n')
 
 
 @pytest.fixture
-def knowing(butler, environment):
-    """That butler, once it knows something; its episodes are read the same way."""
+def call_tool(butler, environment):
+    """Return a function that calls a tool of the butler."""
 
     async def call(tool, **arguments):
         async with app.open_butler(app.load_configuration(butler), environment) as opened, app.open_server(opened):
-            return await opened.spawner.own.call(opened.caller(), tool, arguments)
+            return await opened.spawner.local_client.call(opened.caller(), tool, arguments)
 
     return call
 
@@ -52,20 +52,20 @@ def episodes(butler, environment):
     return read
 
 
-def knows(knowing):
-    return knowing("memory_store_fact", subject="user", predicate="favourite_tea", content=FACT)
+def store_tea(call_tool):
+    return call_tool("memory_store_fact", subject="user", predicate="favourite_tea", content=FACT)
 
 
-def told(**more):
+def event(**more):
     return json.dumps({"session_id": str(uuid4()), "cwd": "/projects/tea", "hook_event_name": "SessionStart", **more})
 
 
 def in_time(hook):
-    """What a hook did; one that a busy machine gave too little time, which it says, is run again."""
+    """Return the result of a hook; a hook that reports a timeout on a busy machine is run again."""
     for _ in range(5):
-        began = time.monotonic()
+        started = time.monotonic()
         done = hook()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - started < 20
         if "TimeoutError" not in done.stderr:
             break
     return done
@@ -77,22 +77,22 @@ def transcript(path, *entries):
     return path
 
 
-async def test_a_session_starts_with_what_its_butler_knows(butlers, butler, knowing):
-    await knows(knowing)
-    done = in_time(lambda: butlers("hook", "session-start", butler, told=told()))
+async def test_a_session_starts_with_what_its_butler_knows(butlers, butler, call_tool):
+    await store_tea(call_tool)
+    done = in_time(lambda: butlers("hook", "session-start", butler, stdin=event()))
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)["hookSpecificOutput"]
-    assert said["hookEventName"] == "SessionStart"
-    assert said["additionalContext"].startswith("# Memory Context\n")
-    assert f"- [user] [favourite_tea]: {FACT}" in said["additionalContext"]
+    output = json.loads(done.stdout)["hookSpecificOutput"]
+    assert output["hookEventName"] == "SessionStart"
+    assert output["additionalContext"].startswith("# Memory Context\n")
+    assert f"- [user] [favourite_tea]: {FACT}" in output["additionalContext"]
 
 
 async def test_a_butler_that_knows_nothing_says_nothing(butlers, butler):
-    done = butlers("hook", "session-start", butler, told=told())
+    done = butlers("hook", "session-start", butler, stdin=event())
     assert (done.returncode, done.stdout) == (0, "")
 
 
-TALK = (
+CONVERSATION = (
     ("user", f"<system-reminder># Memory Context\n- [user] [favourite_tea]: {FACT} (confidence: 1.00)\n</x>"),
     ("user", "Which tea do I drink?"),
     ("assistant", [{"type": "tool_use", "name": "Bash", "input": {}}, {"type": "text", "text": "Let me see."}]),
@@ -102,9 +102,9 @@ TALK = (
 
 
 async def test_a_session_that_ended_is_an_episode_once(butlers, butler, episodes, tmp_path):
-    event = told(transcript_path=str(transcript(tmp_path / "talk.jsonl", *TALK)), reason="prompt_input_exit")
+    ended = event(transcript_path=str(transcript(tmp_path / "talk.jsonl", *CONVERSATION)), reason="prompt_input_exit")
     for _ in range(2):
-        done = in_time(lambda: butlers("hook", "session-end", butler, told=event))
+        done = in_time(lambda: butlers("hook", "session-end", butler, stdin=ended))
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
     (episode,) = await episodes()
     assert episode["content"].splitlines() == [
@@ -112,31 +112,31 @@ async def test_a_session_that_ended_is_an_episode_once(butlers, butler, episodes
         "Done: called Bash.",
         "Came out: You drink [recalled]. I wrote it on the list.",
     ]
-    assert str(episode["session_id"]) == json.loads(event)["session_id"]
+    assert str(episode["session_id"]) == json.loads(ended)["session_id"]
     assert episode["metadata"] == {"outcome": "prompt_input_exit", "trigger_source": "claude-code"}
 
 
 @pytest.mark.parametrize("hook", ["session-start", "session-end"])
 @pytest.mark.parametrize("garbage", ["", "nonsense", "[]", "null", '{"session_id": "x'])
-def test_whatever_stands_on_stdin_the_session_goes_on(shell, butler, hook, garbage):
-    done = shell("hook", hook, butler, told=garbage)
+def test_garbage_on_stdin_is_one_line_and_no_failure(shell, butler, hook, garbage):
+    done = shell("hook", hook, butler, stdin=garbage)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
-        "butlers: the session goes on without its memory: a hook is told of its session as a JSON object on stdin\n"
+        "butlers: the session continues without memory: a hook expects its event as a JSON object on stdin\n"
     )
 
 
 @pytest.mark.parametrize("hook", ["session-start", "session-end"])
 def test_a_butler_that_is_not_there_is_one_line(shell, hook, tmp_path):
-    talk = transcript(tmp_path / "talk.jsonl", *TALK)
-    done = shell("hook", hook, tmp_path / "nobody", told=told(transcript_path=str(talk)))
+    talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
+    done = shell("hook", hook, tmp_path / "nobody", stdin=event(transcript_path=str(talk)))
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
     assert "there is no butler.toml" in done.stderr
 
 
 @pytest.mark.parametrize("path", ["/no/such/file", "", "/"])
 def test_a_session_in_which_nothing_was_said_leaves_nothing(shell, butler, path):
-    done = shell("hook", "session-end", butler, told=told(transcript_path=path))
+    done = shell("hook", "session-end", butler, stdin=event(transcript_path=path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -144,10 +144,10 @@ def test_a_session_in_which_nothing_was_said_leaves_nothing(shell, butler, path)
 def test_a_database_that_is_gone_is_one_line(shell, butler, hook, tmp_path):
     with (butler / "butler.toml").open("a") as file:
         file.write('[butler.database]\nurl = "postgresql://me:hunter2@127.0.0.1:1/none"\n')
-    talk = transcript(tmp_path / "talk.jsonl", *TALK)
-    done = shell("hook", hook, butler, told=told(transcript_path=str(talk)))
+    talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
+    done = shell("hook", hook, butler, stdin=event(transcript_path=str(talk)))
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
-    assert "the session goes on without its memory" in done.stderr
+    assert "the session continues without memory" in done.stderr
     assert "hunter2" not in done.stderr
 
 
@@ -155,12 +155,12 @@ def test_a_database_that_is_gone_is_one_line(shell, butler, hook, tmp_path):
 def test_without_memory_a_hook_does_nothing(shell, butler, hook, tmp_path):
     text = (butler / "butler.toml").read_text()
     (butler / "butler.toml").write_text(text.replace("enabled = true", "enabled = false"))
-    talk = transcript(tmp_path / "talk.jsonl", *TALK)
-    done = shell("hook", hook, butler, told=told(transcript_path=str(talk)))
+    talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
+    done = shell("hook", hook, butler, stdin=event(transcript_path=str(talk)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-# A butler that runs
+# A running butler
 
 
 def at_port(butler, port):
@@ -169,7 +169,7 @@ def at_port(butler, port):
 
 
 def answering(butler, result):
-    """A stand-in for a butler of that name that runs."""
+    """Return the replies of a running butler of that name."""
 
     def reply(asked):
         if asked.path == "/health":
@@ -183,7 +183,7 @@ async def test_a_butler_that_runs_is_asked_instead_of_its_database(shell, butler
     block = "# Memory Context\n- [user] [tea]: from the one that runs\n"
     async with models.anything(answering(butler, {"structuredContent": {"result": block}})) as running:
         at_port(butler, running.port)
-        done = await asyncio.to_thread(shell, "hook", "session-start", butler, told=told())
+        done = await asyncio.to_thread(shell, "hook", "session-start", butler, stdin=event())
     assert "from the one that runs" in json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
     assert [each.path for each in running.asked] == ["/health", "/mcp"]
     arguments = running.asked[1].body["params"]["arguments"]
@@ -194,14 +194,14 @@ async def test_a_butler_that_refuses_is_one_line(shell, butler):
     refusal = {"isError": True, "content": [{"type": "text", "text": "overloaded: too much at once."}]}
     async with models.anything(answering(butler, refusal)) as running:
         at_port(butler, running.port)
-        done = await asyncio.to_thread(shell, "hook", "session-start", butler, told=told())
+        done = await asyncio.to_thread(shell, "hook", "session-start", butler, stdin=event())
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
     assert "overloaded: too much at once" in done.stderr
 
 
 @pytest.mark.parametrize("there", ["says nothing", "is another", "speaks of something else"])
-async def test_whoever_else_listens_there_is_passed_over(shell, butler, knowing, there):
-    await knows(knowing)
+async def test_another_server_on_the_port_is_ignored(shell, butler, call_tool, there):
+    await store_tea(call_tool)
     replies = {
         "says nothing": models.Reply(seconds=60),
         "is another": models.as_json({"status": "ready", "butler": "another"}),
@@ -209,29 +209,29 @@ async def test_whoever_else_listens_there_is_passed_over(shell, butler, knowing,
     }
     async with models.anything([replies[there]]) as running:
         at_port(butler, running.port)
-        hook = partial(shell, "hook", "session-start", butler, told=told())
+        hook = partial(shell, "hook", "session-start", butler, stdin=event())
         done = await asyncio.to_thread(in_time, hook)
     assert done.returncode == 0
     assert FACT in done.stdout
     assert {each.path for each in running.asked} == {"/health"}
 
 
-def test_a_port_nobody_listens_on_is_no_hindrance(shell, butler):
+def test_a_closed_port_is_ignored(shell, butler):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         at_port(butler, taken.getsockname()[1])
-        done = shell("hook", "session-start", butler, told=told())
+        done = shell("hook", "session-start", butler, stdin=event())
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-# Around the real CLI
+# The real Claude Code
 
 
 @pytest.mark.timeout(INSTALLING_SECONDS)
-async def test_a_session_of_claude_code_in_a_connected_project_knows_and_is_remembered(
-    cli, standing, butlers, butler, knowing, episodes, home, tmp_path
+async def test_a_session_of_claude_code_in_a_connected_project_has_memories_and_becomes_an_episode(
+    cli, standing, butlers, butler, call_tool, episodes, home, tmp_path
 ):
-    await knows(knowing)
+    await store_tea(call_tool)
     project = tmp_path / "tea house"
     project.mkdir()
     assert butlers("connect", butler, "claude-code", "--project", project).returncode == 0
@@ -256,7 +256,7 @@ async def test_a_session_of_claude_code_in_a_connected_project_knows_and_is_reme
             assert (done.returncode, done.stdout) == (0, "You drink Darjeeling.\n"), done.stderr
             asked = json.dumps(model.asked[-1].body, ensure_ascii=False)
             kept = await episodes()
-            # A busy machine may give the hooks too little time, and then the session goes on without them.
+            # On a busy machine the hooks may time out, and the session continues without them.
             if kept and FACT in asked:
                 break
     assert f"- [user] [favourite_tea]: {FACT}" in asked

@@ -1,4 +1,4 @@
-"""`butlers init`, `run`, `dsn`, `migrate`, as programs."""
+"""The `butlers init`, `run`, `dsn` and `migrate` commands."""
 
 import json
 import os
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def run_until_ready(home, *arguments, cwd=None, prefix=(), **variables):
-    """`butlers run …`, with its lines up to `ready:`."""
+    """Run `butlers run …`; yield the process and its stderr up to `ready:`."""
     running = subprocess.Popen(
         [sys.executable, *prefix, "-m", "butlers.cli", "run", *map(str, arguments)],
         env={**os.environ, "BUTLERS_HOME": str(home), **variables},
@@ -51,9 +51,9 @@ def run_until_ready(home, *arguments, cwd=None, prefix=(), **variables):
 def test_init_writes_a_butler_that_runs(butlers, home, tmp_path):
     folder = tmp_path / "My Butler"
     name = f"t{uuid.uuid4().hex[:12]}"
-    made = butlers("init", folder, "--name", name)
-    assert made.returncode == 0
-    assert made.stdout.splitlines() == [
+    created = butlers("init", folder, "--name", name)
+    assert created.returncode == 0
+    assert created.stdout.splitlines() == [
         f"wrote {folder / 'butler.toml'}",
         f"wrote {folder / 'CLAUDE.md'}",
         f"Next: butlers run {folder}",
@@ -64,15 +64,15 @@ def test_init_writes_a_butler_that_runs(butlers, home, tmp_path):
         address = lines[-1].removeprefix("ready: ")
         assert httpx2.get(address.replace("/mcp", "/health")).json() == {"status": "ready", "butler": name}
     assert running.returncode == 0
-    examined = {check["name"]: check["state"] for check in json.loads(butlers("doctor", folder, "--json").stdout)}
-    assert "fail" not in examined.values(), examined
+    states = {check["name"]: check["state"] for check in json.loads(butlers("doctor", folder, "--json").stdout)}
+    assert "fail" not in states.values(), states
 
 
 @pytest.mark.parametrize("name", ["general", "health", "memory"])
 async def test_an_example_starts_and_serves_its_tools(home, cluster, tmp_path, name):
     folder = shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     text = (folder / "butler.toml").read_text()
-    # A database of its own, on the server of this run.
+    # Another name gives it a database of its own.
     (folder / "butler.toml").write_text(text.replace(f'name = "{name}"', f'name = "t{uuid.uuid4().hex[:12]}"', 1))
     with run_until_ready(home, folder, "--port", "0") as (_, lines):
         async with Client(lines[-1].removeprefix("ready: ")) as client:
@@ -85,8 +85,8 @@ async def test_an_example_starts_and_serves_its_tools(home, cluster, tmp_path, n
 
 
 def test_init_says_in_json_what_it_wrote(butlers, tmp_path):
-    made = butlers("init", tmp_path / "new", "--json")
-    assert [each["wrote"] for each in json.loads(made.stdout)] == [
+    created = butlers("init", tmp_path / "new", "--json")
+    assert [each["wrote"] for each in json.loads(created.stdout)] == [
         str(tmp_path / "new" / "butler.toml"),
         str(tmp_path / "new" / "CLAUDE.md"),
     ]
@@ -101,7 +101,7 @@ def test_init_overwrites_nothing(butlers, tmp_path):
     (tmp_path / "CLAUDE.md").write_text("mine")
     refused = butlers("init", tmp_path, "--name", "another")
     assert refused.returncode == 1
-    assert refused.stderr == f"butlers: {tmp_path / 'CLAUDE.md'} is already there. Choose an empty folder.\n"
+    assert refused.stderr == f"butlers: {tmp_path / 'CLAUDE.md'} already exists. Choose an empty folder.\n"
     assert (tmp_path / "CLAUDE.md").read_text() == "mine"
     assert not (tmp_path / "butler.toml").exists()
 
@@ -114,7 +114,7 @@ def test_init_refuses_what_can_not_name_a_butler(butlers, tmp_path, name):
     assert not (tmp_path / "new").exists()
 
 
-def test_run_in_the_current_folder_says_exactly_where_it_serves(home, cluster, place):
+def test_run_in_the_current_folder_prints_its_address(home, cluster, place):
     with run_until_ready(home, cwd=place) as (running, lines):
         assert re.fullmatch(r"ready: http://127\.0\.0\.1:\d+/mcp", lines[-1])
         address = lines[-1].removeprefix("ready: ")
@@ -173,15 +173,15 @@ async def test_psql_takes_both_addresses_and_only_the_administrator_sees_every_t
 
 @pytest.fixture
 def another_home():
-    """A BUTLERS_HOME whose server no other test uses, and where the server's user can reach it."""
-    made = Path(tempfile.mkdtemp(prefix="butlers-home-"))
-    made.chmod(0o755)
-    yield made
-    embedded_server.acquire(made).release()
-    shutil.rmtree(made)
+    """Return a BUTLERS_HOME with a server of its own, readable for the server's user."""
+    folder = Path(tempfile.mkdtemp(prefix="butlers-home-"))
+    folder.chmod(0o755)
+    yield folder
+    embedded_server.acquire(folder).release()
+    shutil.rmtree(folder)
 
 
-def test_dsn_leaves_the_server_running_for_whoever_asked(butlers, new, another_home):
+def test_dsn_leaves_the_server_running(butlers, new, another_home):
     answer = butlers("dsn", new, BUTLERS_HOME=str(another_home))
     assert answer.returncode == 0, answer.stderr
     assert psql(answer.stdout.strip(), "select 1").stdout == "1\n"

@@ -1,4 +1,4 @@
-"""`butlers memory …`, as people and programs run it."""
+"""The `butlers memory` commands, as text and as JSON, and export and import through them."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import pty
 import re
 import subprocess
 import sys
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -16,68 +15,55 @@ from butlers import app
 from butlers.cli import entity_views, memory_client, memory_views
 from butlers.modules.memory.tools import TOOLS
 
-from .conftest import written
-from .shell import Shell
-
-
-class Remember:
-    """Runs `butlers memory COMMAND` on a tenant of its own; with `--json`, gives what was answered."""
-
-    def __init__(self, shell: Shell, place: Path) -> None:
-        self._shell, self._place, self.tenant = shell, place, f"t{uuid4().hex[:12]}"
-
-    def __call__(self, name, *words, as_json=True, columns=200):
-        end = ["--tenant", self.tenant, *(["--json"] if as_json else [])]
-        result = self._shell("memory", name, self._place, *words, *end, columns=columns)
-        assert (result.returncode, result.stderr) == (0, "")
-        return json.loads(result.stdout) if as_json else result.stdout
+from .conftest import write_butler
+from .shell import MemoryShell
 
 
 @pytest.fixture
-def remember(shell, place) -> Remember:
-    return Remember(shell, place)
+def memory(shell, place) -> MemoryShell:
+    return MemoryShell(shell, place)
 
 
-def test_a_fact_from_its_first_word_to_its_history(remember):
-    first = remember("store-fact", "user", "color", "blue", "--importance", "7", "--tags", "a,b", "--tags", "c")
-    second = remember("store-fact", "user", "color", "green", "--permanence", "stable", "--idempotency-key", "k")
+def test_a_fact_from_its_first_word_to_its_history(memory):
+    first = memory("store-fact", "user", "color", "blue", "--importance", "7", "--tags", "a,b", "--tags", "c")
+    second = memory("store-fact", "user", "color", "green", "--permanence", "stable", "--idempotency-key", "k")
     assert second["superseded_id"] == first["id"]
     assert (
-        remember("store-fact", "user", "color", "green", "--permanence", "stable", "--idempotency-key", "k") == second
+        memory("store-fact", "user", "color", "green", "--permanence", "stable", "--idempotency-key", "k") == second
     )
-    whole = remember("get", "fact", first["id"])
-    assert (whole["importance"], whole["tags"], whole["lifecycle"]) == (7.0, ["a", "b", "c"], "superseded")
-    assert remember("confirm", "fact", second["id"])["confidence"] == 1.0
-    (link,) = remember("links", "fact", second["id"], "--direction", "outgoing")
+    fact = memory("get", "fact", first["id"])
+    assert (fact["importance"], fact["tags"], fact["lifecycle"]) == (7.0, ["a", "b", "c"], "superseded")
+    assert memory("confirm", "fact", second["id"])["confidence"] == 1.0
+    (link,) = memory("links", "fact", second["id"], "--direction", "outgoing")
     assert (link["relation"], link["target_id"]) == ("supersedes", first["id"])
-    assert remember("forget", "fact", second["id"])["state"] == "retracted"
-    assert remember("restore", "fact", second["id"])["restored"] is True
-    told = remember("history", "fact", second["id"])
-    assert [event["event_type"] for event in told["events"]] == [
+    assert memory("forget", "fact", second["id"])["state"] == "retracted"
+    assert memory("restore", "fact", second["id"])["restored"] is True
+    history = memory("history", "fact", second["id"])
+    assert [event["event_type"] for event in history["events"]] == [
         "fact_created",
         "fact_confirmed",
         "fact_forgotten",
         "fact_restored",
     ]
-    assert [fact["id"] for fact in told["superseded"]] == [first["id"]]
+    assert [fact["id"] for fact in history["superseded"]] == [first["id"]]
 
 
-def test_rules_and_episodes_and_what_is_found_of_them(remember):
-    rule = remember("store-rule", "Ask before you send an email", "--tags", '["x,y"]')["id"]
-    episode = remember("store-episode", "We wrote emails all day", "--importance", "2")["id"]
-    assert remember("helpful", rule)["success_count"] == 1
-    assert remember("harmful", rule, "--reason", "too late")["harmful_count"] == 1
-    assert remember("get", "rule", rule)["metadata"]["harmful_reasons"] == ["too late"]
-    found = remember("search", "email", "--types", "rule,episode", "--mode", "keyword", "--min-confidence", "0")
+def test_rules_and_episodes_and_what_is_found_of_them(memory):
+    rule = memory("store-rule", "Ask before you send an email", "--tags", '["x,y"]')["id"]
+    episode = memory("store-episode", "We wrote emails all day", "--importance", "2")["id"]
+    assert memory("helpful", rule)["success_count"] == 1
+    assert memory("harmful", rule, "--reason", "too late")["harmful_count"] == 1
+    assert memory("get", "rule", rule)["metadata"]["harmful_reasons"] == ["too late"]
+    found = memory("search", "email", "--types", "rule,episode", "--mode", "keyword", "--min-confidence", "0")
     assert {each["id"] for each in found} == {rule, episode}
     assert [each["tags"] for each in found if each["id"] == rule] == [["x,y"]]
-    assert len(remember("search", "email", "--limit", "1")) == 1
-    assert [each["id"] for each in remember("recall", "sending email")] == [rule]
-    text = remember("context", "Write to Ada", "--token-budget", "200")
+    assert len(memory("search", "email", "--limit", "1")) == 1
+    assert [each["id"] for each in memory("recall", "sending email")] == [rule]
+    text = memory("context", "Write to Ada", "--token-budget", "200")
     assert text.startswith("# Memory Context\n")
     assert "- Ask before you send an email" in text
-    assert remember("context", "Write to Ada", "--token-budget", "200", as_json=False) == text
-    assert remember("stats")["rules"]["total"] == 1
+    assert memory.text("context", "Write to Ada", "--token-budget", "200") == text
+    assert memory("stats")["rules"]["total"] == 1
 
 
 async def test_json_is_exactly_what_the_tool_answers(shell, place, environment):
@@ -96,13 +82,13 @@ async def test_json_is_exactly_what_the_tool_answers(shell, place, environment):
             ("memory_history", about, ("history", place, "fact", stored["id"])),
             ("memory_stats", {"scope": "nobody"}, ("stats", place, "--scope", "nobody")),
         ):
-            told = (await client.call_tool(tool, arguments)).structured_content
+            expected = (await client.call_tool(tool, arguments)).structured_content
             answer = json.loads(shell("memory", *words, "--json").stdout)
-            assert without_clocks(answer) == without_clocks(told.get("result", told))
+            assert without_clocks(answer) == without_clocks(expected.get("result", expected))
 
 
 def without_clocks(answer):
-    """Confidence and averages run with the time between the two calls."""
+    """Return the answer with every value that changes between two calls set to 0."""
     text = json.dumps(answer)
     return json.loads(re.sub(r'("(?:confidence|average_confidence|backlog_age_hours)": )[\d.e-]+', r"\g<1>0", text))
 
@@ -110,17 +96,17 @@ def without_clocks(answer):
 HOSTILE = "plain \x1b[31mred\x1b[0m \x07\x9b2J \u202ebackwards\u2066 [bold]markup[/bold] {{x}} :smile: \u2028end 👩‍🚀"
 
 
-def test_row_36_content_is_shown_as_text_and_steers_no_terminal(remember):
-    stored = remember("store-fact", "the user", "sa\u202eys", HOSTILE)
-    remember("store-fact", "the user", "sa\u202eys", "second " * 60 + HOSTILE)
+def test_row_36_content_is_shown_as_text_and_steers_no_terminal(memory):
+    stored = memory("store-fact", "the user", "sa\u202eys", HOSTILE)
+    memory("store-fact", "the user", "sa\u202eys", "second " * 60 + HOSTILE)
     shown = "".join(
         (
-            remember("search", "markup", as_json=False),
-            remember("recall", "markup", as_json=False),
-            remember("get", "fact", stored["id"], as_json=False),
-            remember("history", "fact", stored["id"], as_json=False),
-            remember("links", "fact", stored["id"], as_json=False),
-            remember("context", "markup", as_json=False),
+            memory.text("search", "markup"),
+            memory.text("recall", "markup"),
+            memory.text("get", "fact", stored["id"]),
+            memory.text("history", "fact", stored["id"]),
+            memory.text("links", "fact", stored["id"]),
+            memory.text("context", "markup"),
         )
     )
     assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e", "\u2066", "\u2028"}
@@ -128,27 +114,27 @@ def test_row_36_content_is_shown_as_text_and_steers_no_terminal(remember):
         assert part in shown
 
 
-def test_people_see_scores_with_three_digits_and_ids_that_can_be_copied(remember):
-    stored = remember("store-fact", "Ada", "drinks", "tea, " * 40)
-    remember("store-fact", "Ada", "drinks", "coffee")
-    found = remember("search", "coffee", as_json=False, columns=70)
+def test_text_has_scores_with_three_digits_and_ids_that_can_be_copied(memory):
+    stored = memory("store-fact", "Ada", "drinks", "tea, " * 40)
+    memory("store-fact", "Ada", "drinks", "coffee")
+    found = memory.text("search", "coffee", columns=70)
     assert re.search(r"│ 0\.\d{3} │ fact · Ada · drinks", found)
     assert re.search(r"confidence 1\.000, similarity 0\.\d{3}, rank 0\.\d{3}", found)
-    shown = remember("history", "fact", stored["id"], as_json=False, columns=70)
+    shown = memory.text("history", "fact", stored["id"], columns=70)
     assert "fact_superseded by local" in shown
-    for text in (shown, remember("links", "fact", stored["id"], as_json=False, columns=70)):
+    for text in (shown, memory.text("links", "fact", stored["id"], columns=70)):
         assert stored["id"] in text
         assert max(len(line) for line in text.splitlines()) <= 70
-    assert "average confidence       1.000" in remember("stats", as_json=False)
-    assert remember("store-rule", "Be kind", as_json=False).startswith("Stored the rule ")
-    assert remember("search", "x", "--scope", "nobody", "--types", "episode", as_json=False) == "Nothing was found.\n"
+    assert "average confidence       1.000" in memory.text("stats")
+    assert memory.text("store-rule", "Be kind").startswith("Stored the rule ")
+    assert memory.text("search", "x", "--scope", "nobody", "--types", "episode") == "Nothing was found.\n"
 
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["search", "x", "--mode", "psychic"], "mode: Input should be 'semantic', 'keyword', 'hybrid' or 'blended'."),
         (
@@ -166,17 +152,17 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
         (["confirm", "episode", NOBODY], "an episode can't be confirmed."),
         (["forget", "fact", NOBODY], "no fact "),
         (["helpful", NOBODY], "no rule "),
-        (["stats", "--tenant", "a b"], "a tenant is named by"),
+        (["stats", "--tenant", "a b"], "a tenant name is"),
         (["export", "nowhere/at/all"], "nowhere/at/all can't be written: No such file or directory."),
         (["import", "nowhere"], "nowhere can't be read: No such file or directory."),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )
-def test_what_can_not_be_done_is_said_in_one_line_and_ends_with_1(shell, place, words, said):
+def test_what_can_not_be_done_is_said_in_one_line_and_ends_with_1(shell, place, words, message):
     command, *rest = words
     refused = shell("memory", command, place, *rest)
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr.startswith(f"butlers: {said}")
+    assert refused.stderr.startswith(f"butlers: {message}")
     assert len(refused.stderr.splitlines()) == 1
 
 
@@ -189,7 +175,7 @@ def test_wrong_usage_of_a_memory_command_ends_with_2(shell, words):
 
 
 def test_a_butler_without_memory_says_so(butlers, tmp_path):
-    folder = written(tmp_path, f"t{uuid4().hex[:12]}")
+    folder = write_butler(tmp_path, f"t{uuid4().hex[:12]}")
     (folder / "butler.toml").write_text((folder / "butler.toml").read_text().replace("true", "false"))
     refused = butlers("memory", "stats", folder)
     assert (refused.returncode, refused.stdout) == (1, "")
@@ -210,14 +196,13 @@ def test_every_argument_of_a_tool_can_be_given():
 
     sources = {each.callback.__wrapped__.__name__: each.callback.__wrapped__ for each in commands.registered_commands}
     named = {"helpful": "memory_mark_helpful", "harmful": "memory_mark_harmful"}
-    words = {"type_": "memory_type", "prompt": "trigger_prompt"}
     for name, function in sources.items():
-        # A job's command shows more than its tool does, and takes other words.
+        # The commands of jobs take other arguments than their tools.
         if name in {"export", "import_", "consolidate", "sweep", "cleanup", "reembed", "retract_from", "erase"}:
             continue
         tool = next(each for each in TOOLS if each.name == named.get(name, f"memory_{name}"))
         wanted = set(get_type_hints(tool.function)) - {"memory", "caller", "return"}
-        given = {words.get(word, word) for word in get_type_hints(function)}
+        given = set(get_type_hints(function))
         assert wanted == given - {"folder", "tenant", "as_json", "return"}, name
 
 
@@ -233,24 +218,24 @@ def test_every_argument_of_a_tool_can_be_given():
     ],
 )
 def test_an_option_that_takes_several_words_is_understood(values, words):
-    assert memory_client.several(values) == words
+    assert memory_client.split_values(values) == words
 
 
-def test_a_tenant_goes_to_a_file_and_comes_back_from_a_pipe(butlers, place, home, remember, tmp_path):
-    remember("store-fact", "Ada", "likes", "tea")
+def test_a_tenant_goes_to_a_file_and_comes_back_from_a_pipe(butlers, place, home, memory, tmp_path):
+    memory("store-fact", "Ada", "likes", "tea")
     file = tmp_path / "out.jsonl"
-    done = remember("export", file)
-    assert (done["tenant"], done["exported"]["fact"], done["memories"]) == (remember.tenant, 1, 1)
+    done = memory("export", file)
+    assert (done["tenant"], done["exported"]["fact"], done["memories"]) == (memory.tenant, 1, 1)
     assert file.stat().st_mode & 0o077 == 0
     assert {each.name for each in tmp_path.iterdir()} == {file.name, place.name}
     lines = file.read_text().splitlines()
-    streamed = butlers("memory", "export", place, "--tenant", remember.tenant)
+    streamed = butlers("memory", "export", place, "--tenant", memory.tenant)
     assert streamed.stdout.splitlines()[1:] == lines[1:]
     assert "1 memories in " in streamed.stderr
     other = f"t{uuid4().hex[:12]}"
     taken = subprocess.run(
         [sys.executable, "-m", "butlers.cli", "memory", "import", str(place), "-", "--tenant", other],
-        env={**os.environ, "BUTLERS_HOME": str(home)},
+        env={**os.environ, "BUTLERS_HOME": str(home), "COLUMNS": ""},
         input=streamed.stdout,
         capture_output=True,
         text=True,
@@ -258,7 +243,7 @@ def test_a_tenant_goes_to_a_file_and_comes_back_from_a_pipe(butlers, place, home
         check=False,
     )
     assert (taken.returncode, taken.stderr) == (0, "")
-    assert re.search(r"fact\s+│\s+1 │\s+0 │", taken.stdout)
+    assert re.search(r"fact +1 +0", taken.stdout)
     assert re.search(r"1 memories in [\d.]+ s, [\d.]+/s", taken.stdout)
     again = butlers("memory", "import", place, file, "--tenant", other)
     assert (again.returncode, again.stdout) == (1, "")
@@ -279,24 +264,24 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(shell, place, tmp_p
     assert [each.name for each in tmp_path.iterdir() if "kept" in each.name] == ["kept.jsonl"]
 
 
-def test_a_cut_off_file_is_refused_in_one_line(shell, place, remember, tmp_path):
-    remember("store-rule", "Be kind")
+def test_a_cut_off_file_is_refused_in_one_line(shell, place, memory, tmp_path):
+    memory("store-rule", "Be kind")
     file = tmp_path / "cut.jsonl"
-    remember("export", file)
+    memory("export", file)
     file.write_bytes(file.read_bytes()[:-30])
     number = len(file.read_bytes().splitlines())
     refused = shell("memory", "import", place, file, "--tenant", f"t{uuid4().hex[:12]}")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == (
-        f"butlers: line {number}: it is not JSON, or it was cut off."
-        " Nothing was imported. Export anew, or mend that line.\n"
+        f"butlers: line {number}: it is not valid JSON; the file may be cut off."
+        " Nothing was imported. Fix that line, or export again.\n"
     )
 
 
-def test_an_export_ends_quietly_when_nobody_reads_it(home, place, remember):
-    remember("store-rule", "Be kind")
+def test_an_export_ends_quietly_when_nobody_reads_it(home, place, memory):
+    memory("store-rule", "Be kind")
     running = subprocess.Popen(
-        [sys.executable, "-m", "butlers.cli", "memory", "export", str(place), "--tenant", remember.tenant],
+        [sys.executable, "-m", "butlers.cli", "memory", "export", str(place), "--tenant", memory.tenant],
         env={**os.environ, "BUTLERS_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -305,17 +290,17 @@ def test_an_export_ends_quietly_when_nobody_reads_it(home, place, remember):
     assert running.stdout is not None
     running.stdout.close()
     assert running.stderr is not None
-    said = running.stderr.read()
+    stderr = running.stderr.read()
     running.stderr.close()
-    assert (running.wait(30), said) == (1, "")
+    assert (running.wait(30), stderr) == (1, "")
 
 
-def test_whoever_watches_sees_how_far_it_is(home, place, remember, tmp_path):
+def test_a_terminal_shows_the_progress(home, place, memory, tmp_path):
     for n in range(3):
-        remember("store-rule", f"Be kind {n} times")
+        memory("store-rule", f"Be kind {n} times")
     leader, follower = pty.openpty()
     running = subprocess.Popen(
-        [sys.executable, "-m", "butlers.cli", "memory", "export", place, tmp_path / "x", "--tenant", remember.tenant],
+        [sys.executable, "-m", "butlers.cli", "memory", "export", place, tmp_path / "x", "--tenant", memory.tenant],
         env={**os.environ, "BUTLERS_HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "100"},
         stdout=subprocess.DEVNULL,
         stderr=follower,

@@ -1,4 +1,4 @@
-"""What the pages about tools and scores say, held against the tools and the arithmetic."""
+"""The reference page of tools and the page about scores, compared with the code."""
 
 import json
 import re
@@ -25,20 +25,20 @@ FENCE = re.compile(r"^```(json|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def sections() -> dict[str, str]:
-    """What the page says of each tool, in its order."""
+    """Return the section of each tool, in the order of the page."""
     _, *parts = re.split(r"^## `(\w+)`$", TOOLS, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def examples(section: str) -> list[tuple[dict[str, object], object]]:
-    """The calls of a section, each with its answer."""
+    """Return the calls of a section with their answers."""
     blocks = [json.loads(text) if kind == "json" else text for kind, text in FENCE.findall(section)]
     return list(zip(blocks[::2], blocks[1::2], strict=True))
 
 
 @pytest.fixture(scope="module")
 async def served(tmp_path_factory, worker, environment):
-    """A butler called general with all its tools, and a tenant that is new."""
+    """Serve a butler named general with all its tools and a new tenant."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "butler.toml").write_text(
         f'[butler]\nname = "general"\nport = 0\n[butler.auth]\ntenant = "t{uuid4().hex[:12]}"\n'
@@ -54,22 +54,22 @@ async def served(tmp_path_factory, worker, environment):
             yield server
 
 
-async def test_every_tool_stands_on_its_page_with_its_words_and_arguments(served):
+async def test_every_tool_is_documented_with_its_description_and_arguments(served):
     async with Client(served.mcp) as client:
         tools = {tool.name: tool for tool in await client.list_tools()}
-    told = sections()
-    assert set(tools) == set(told)
+    documented = sections()
+    assert set(tools) == set(documented)
     for each in MEMORY_TOOLS:
-        assert f"toolset `{each.toolset}`*" in told[each.name], each.name
+        assert f"toolset `{each.toolset}`*" in documented[each.name], each.name
     for name, tool in tools.items():
-        assert tool.description in told[name], name
+        assert tool.description in documented[name], name
         required = set(tool.input_schema.get("required", ()))
         wanted = {(argument, argument in required) for argument in tool.input_schema["properties"]}
-        rows = re.findall(r"^\| `(\w+)`( \(optional\))? \|", told[name], re.MULTILINE)
+        rows = re.findall(r"^\| `(\w+)`( \(optional\))? \|", documented[name], re.MULTILINE)
         assert {(argument, not optional) for argument, optional in rows} == wanted, name
-        reads = "*only reads" in told[name]
+        reads = "*only reads" in documented[name]
         assert reads is tool.annotations.read_only_hint, name
-        assert examples(told[name]), name
+        assert examples(documented[name]), name
 
 
 async def test_every_documented_call_answers_as_documented(served):
@@ -77,8 +77,8 @@ async def test_every_documented_call_answers_as_documented(served):
     async with Client(served.mcp) as client:
         for name, section in sections().items():
             for arguments, documented in examples(section):
-                asked = {word: known.get(str(value), value) for word, value in arguments.items()}
-                answer = (await client.call_tool(name, asked)).structured_content
+                sent = {word: known.get(str(value), value) for word, value in arguments.items()}
+                answer = (await client.call_tool(name, sent)).structured_content
                 answer = answer["result"] if set(answer) == {"result"} else answer
                 assert shape(answer) == shape(documented), name
                 known |= dict(zip(ids(documented), ids(answer), strict=True))
@@ -86,7 +86,7 @@ async def test_every_documented_call_answers_as_documented(served):
 
 
 def shape(value: object) -> object:
-    """Names and kinds, without the values."""
+    """Return names and types without values."""
     if isinstance(value, dict):
         return {name: shape(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -97,7 +97,7 @@ def shape(value: object) -> object:
 
 
 def ids(value: object) -> list[str]:
-    """Every id in an answer, in its order."""
+    """Return all ids of an answer in order."""
     if isinstance(value, dict):
         return [each for name in sorted(value) for each in ids(value[name])]
     if isinstance(value, list):
@@ -110,7 +110,7 @@ def ids(value: object) -> list[str]:
 
 
 def table(*columns: str) -> list[dict[str, str]]:
-    """The rows of the table with these columns."""
+    """Return the rows of the table with these columns."""
     heading = "| " + " | ".join(columns) + " |\n"
     body = SCORING.split(heading, 1)[1].split("\n\n", 1)[0].splitlines()[1:]
     return [dict(zip(columns, line.strip("| ").split(" | "), strict=True)) for line in body]

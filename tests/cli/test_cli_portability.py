@@ -1,4 +1,4 @@
-"""A whole tenant out and back in: nothing lost, nothing half done."""
+"""Export and import of a tenant."""
 
 import asyncio
 import base64
@@ -15,24 +15,24 @@ from butlers.errors import AlreadyExists, Conflict, InvalidInput, Unavailable
 from butlers.modules.memory.operations import export_format, export_import
 from butlers.modules.memory.store import export_import as store
 
-from .reached import lived, reached
+from .sample_memory import open_memory, sample_tenant
 
 
 @pytest.fixture(scope="module")
 async def here(tmp_path_factory, worker, environment):
-    async with reached(tmp_path_factory.mktemp("here") / "b", f"port_{worker}", environment) as opened:
+    async with open_memory(tmp_path_factory.mktemp("here") / "b", f"port_{worker}", environment) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 async def source(here):
-    """A tenant that has lived, and what was exported of it."""
-    who = await lived(here)
-    return who, await here.exported(who)
+    """Return the caller of a sample tenant and the lines of its export."""
+    caller = await sample_tenant(here)
+    return caller, await here.export(caller)
 
 
 def records(lines):
-    """What was exported, the header and the traces of imports left out."""
+    """Return the exported records without the header and the events of imports."""
     parsed = [json.loads(line) for line in lines[1:]]
     return [record for record in parsed if record.get("event_type") != "memory_imported"]
 
@@ -41,9 +41,9 @@ def kinds(lines, kind):
     return [record for record in records(lines) if record["kind"] == kind]
 
 
-async def is_empty(here, who):
-    async with here.memory.transaction(who) as tx:
-        return not await store.has_records(tx, who)
+async def is_empty(here, caller):
+    async with here.memory.transaction(caller) as tx:
+        return not await store.has_records(tx, caller)
 
 
 GONE_WITH_THE_DATABASE = {"tenant_id", "embedding", "search_vector", "lease_token", "leased_until"}
@@ -59,8 +59,8 @@ TABLES = {
 }
 
 
-async def test_every_column_that_can_not_be_made_anew_is_exported(here, source):
-    connection = await asyncpg.connect(here.butler.place.admin_dsn)
+async def test_every_column_that_can_not_be_derived_is_exported(here, source):
+    connection = await asyncpg.connect(here.butler.location.admin_dsn)
     try:
         columns = await connection.fetch(
             "select table_name, column_name from information_schema.columns"
@@ -77,14 +77,15 @@ async def test_every_column_that_can_not_be_made_anew_is_exported(here, source):
         wanted = {row["column_name"] for row in columns if row["table_name"] == table} - GONE_WITH_THE_DATABASE
         assert wanted, table
         assert set(kinds(source[1], kind)[0]) - {"kind"} == wanted
-    records_of_work = {"api_keys", "job_runs", "idempotency_keys", "sessions", "consolidation_runs"}
-    assert {row["table_name"] for row in tables} - records_of_work == set(TABLES.values())
+    not_exported = {"api_keys", "job_runs", "idempotency_keys", "sessions", "consolidation_runs"}
+    views = {"memories", "pending_episodes"}
+    assert {row["table_name"] for row in tables} - not_exported - views == set(TABLES.values())
 
 
 async def test_the_header_says_what_follows(here, source):
-    who, lines = source
+    caller, lines = source
     header = json.loads(lines[0])
-    assert (header["format"], header["version"], header["tenant"]) == ("butlers-memory", 1, who.tenant)
+    assert (header["format"], header["version"], header["tenant"]) == ("butlers-memory", 1, caller.tenant)
     assert (header["butler"], header["vectors"]) == (here.memory.butler, False)
     assert header["created_at"].endswith("+00:00")
     assert header["counts"] == {kind: len(kinds(lines, kind)) for kind in TABLES}
@@ -92,12 +93,12 @@ async def test_the_header_says_what_follows(here, source):
 
 
 @pytest.mark.parametrize("vectors", [False, True])
-async def test_what_goes_out_comes_back_equal_under_another_tenant(here, source, vectors):
-    who, _ = source
-    lines = await here.exported(who, vectors=vectors)
-    other = here.somebody()
-    done = await here.imported(other, lines)
-    back = await here.exported(other, vectors=vectors)
+async def test_an_export_is_imported_equal_under_another_tenant(here, source, vectors):
+    caller, _ = source
+    lines = await here.export(caller, vectors=vectors)
+    other = here.new_caller()
+    done = await here.import_(other, lines)
+    back = await here.export(other, vectors=vectors)
     assert records(back) == records(lines)
     assert json.loads(back[0])["tenant"] == other.tenant
     assert done.imported == json.loads(lines[0])["counts"]
@@ -105,25 +106,23 @@ async def test_what_goes_out_comes_back_equal_under_another_tenant(here, source,
     assert any("embedding" in record for record in records(lines)) is vectors
 
 
-async def test_what_goes_out_comes_back_equal_in_another_butlers_database(
-    here, source, tmp_path, worker, environment
-):
-    async with reached(tmp_path / "there", f"port2_{worker}", environment) as there:
-        other = there.somebody()
-        await there.imported(other, source[1])
-        assert records(await there.exported(other)) == records(source[1])
+async def test_an_export_is_imported_equal_in_another_butlers_database(here, source, tmp_path, worker, environment):
+    async with open_memory(tmp_path / "there", f"port2_{worker}", environment) as there:
+        other = there.new_caller()
+        await there.import_(other, source[1])
+        assert records(await there.export(other)) == records(source[1])
         found = await there.call(other, "memory_search", "vegetarian", types=["fact"], scope=here.memory.butler)
         assert found[0]["content"] == "eats no meat"
 
 
 async def test_what_was_imported_is_found_and_believed_as_before(here, source):
-    who, lines = source
-    other = here.somebody()
-    await here.imported(other, lines)
+    caller, lines = source
+    other = here.new_caller()
+    await here.import_(other, lines)
     for mode in ("semantic", "keyword", "hybrid", "blended"):
-        asked = {"mode": mode, "min_confidence": 0, "types": ["fact", "rule"]}
-        before = await here.call(who, "memory_search", "what does Ada eat", **asked)
-        after = await here.call(other, "memory_search", "what does Ada eat", **asked)
+        options = {"mode": mode, "min_confidence": 0, "types": ["fact", "rule"]}
+        before = await here.call(caller, "memory_search", "what does Ada eat", **options)
+        after = await here.call(other, "memory_search", "what does Ada eat", **options)
         assert [found["id"] for found in after] == [found["id"] for found in before] != []
         for one, two in zip(before, after, strict=True):
             assert one.get("similarity", 0) == pytest.approx(two.get("similarity", 0), abs=1e-4)
@@ -132,22 +131,22 @@ async def test_what_was_imported_is_found_and_believed_as_before(here, source):
 
 
 async def test_an_import_leaves_its_trace_without_a_word_of_what_was_imported(here, source):
-    other = here.somebody()
-    await here.imported(other, source[1])
-    parsed = [json.loads(line) for line in (await here.exported(other))[1:]]
+    other = here.new_caller()
+    await here.import_(other, source[1])
+    parsed = [json.loads(line) for line in (await here.export(other))[1:]]
     traces = [record for record in parsed if record.get("event_type") == "memory_imported"]
     ids = {each for trace in traces for each in trace["payload"].get("ids", [])}
     memories = [record for record in parsed if record["kind"] in {"entity", "episode", "fact", "rule"}]
     assert ids == {record["id"] for record in memories}
-    (whole,) = [trace["payload"] for trace in traces if "from" in trace["payload"]]
-    assert whole["imported"] == json.loads(source[1][0])["counts"]
-    assert whole["from"]["tenant"] == source[0].tenant
+    (summary,) = [trace["payload"] for trace in traces if "from" in trace["payload"]]
+    assert summary["imported"] == json.loads(source[1][0])["counts"]
+    assert summary["from"]["tenant"] == source[0].tenant
     assert len({trace["entity_id"] for trace in traces}) == 1
     assert not [record for record in memories if record.get("content", "Grace") in json.dumps(traces)]
 
 
 def changed(kind, /, **values):
-    """The first record of a kind with other values; None takes one away."""
+    """Return an edit that changes the first record of a kind; `...` deletes a value."""
 
     def edit(lines):
         at = next(n for n, line in enumerate(lines) if f'"kind":"{kind}"' in line)
@@ -235,25 +234,25 @@ EDITS = {
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 async def test_a_broken_file_is_refused_with_its_line_and_nothing_is_written(here, source, edit):
     lines, number = edit(list(source[1]))
-    other = here.somebody()
+    other = here.new_caller()
     with pytest.raises(InvalidInput) as refused:
-        await here.imported(other, lines)
+        await here.import_(other, lines)
     assert refused.value.message.startswith(f"line {len(lines) if number is None else number}: ")
     assert "\n" not in refused.value.message
-    assert refused.value.advice.startswith("Nothing was imported.")
+    assert refused.value.hint.startswith("Nothing was imported.")
     assert await is_empty(here, other)
 
 
 async def test_a_line_without_an_end_is_not_read_into_memory(here):
-    file = io.BytesIO(b" " * (export_format.LONGEST_LINE + 10))
-    with pytest.raises(InvalidInput, match="line 1: it is too long"):
-        await export_import.import_file(here.memory, here.somebody(), file)
+    file = io.BytesIO(b" " * (export_format.MAX_LINE_BYTES + 10))
+    with pytest.raises(InvalidInput, match="line 1: it is longer than"):
+        await export_import.import_file(here.memory, here.new_caller(), file)
 
 
 async def test_what_a_broken_line_says_can_not_steer_a_terminal(here, source):
     lines, number = changed("fact", **{"\x1b[2J\nbutlers: done": 1})(list(source[1]))
     with pytest.raises(InvalidInput) as refused:
-        await here.imported(here.somebody(), lines)
+        await here.import_(here.new_caller(), lines)
     assert refused.value.message.startswith(f"line {number}: ")
     assert refused.value.message.isprintable()
 
@@ -262,59 +261,59 @@ async def test_a_fact_may_stand_before_the_one_it_superseded(here, source):
     lines = source[1]
     facts = [n for n, line in enumerate(lines) if '"kind":"fact"' in line]
     turned = [*lines[: facts[0]], *reversed([lines[n] for n in facts]), *lines[facts[-1] + 1 :]]
-    other = here.somebody()
-    await here.imported(other, turned)
-    assert records(await here.exported(other)) == records(lines)
+    other = here.new_caller()
+    await here.import_(other, turned)
+    assert records(await here.export(other)) == records(lines)
     assert [record for record in kinds(lines, "fact") if record["supersedes_id"]]
 
 
 async def test_a_tenant_that_is_not_empty_is_left_alone(here, source):
-    other = here.somebody()
+    other = here.new_caller()
     await here.call(other, "memory_store_rule", "Mine")
-    before = records(await here.exported(other))
+    before = records(await here.export(other))
     with pytest.raises(AlreadyExists, match=f"the tenant {other.tenant} is not empty"):
-        await here.imported(other, source[1])
-    assert records(await here.exported(other)) == before
+        await here.import_(other, source[1])
+    assert records(await here.export(other)) == before
 
 
 async def test_merging_adds_what_is_missing_and_counts_what_was_there(here, source):
     lines = source[1]
-    other = here.somebody()
+    other = here.new_caller()
     mine = (await here.call(other, "memory_store_rule", "Mine"))["id"]
-    first = await here.imported(other, lines, merge=True)
-    again = await here.imported(other, lines, merge=True)
+    first = await here.import_(other, lines, merge=True)
+    again = await here.import_(other, lines, merge=True)
     counts = json.loads(lines[0])["counts"]
     assert first.imported == counts | {"embedding_version": 0}
     assert set(again.imported.values()) == {0}
     assert again.skipped == counts
-    assert {rule["id"] for rule in kinds(await here.exported(other), "rule")} == {
+    assert {rule["id"] for rule in kinds(await here.export(other), "rule")} == {
         mine,
         *(rule["id"] for rule in kinds(lines, "rule")),
     }
 
 
 async def test_merging_never_makes_two_live_facts_of_one_key(here, source):
-    other = here.somebody()
+    other = here.new_caller()
     held = (await here.call(other, "memory_store_fact", "Ada", "diet", "eats all", scope=here.memory.butler))["id"]
-    before = await here.exported(other)
+    before = await here.export(other)
     number = next(n for n, line in enumerate(source[1], 1) if "eats no meat" in line)
     with pytest.raises(Conflict, match=f"line {number}: .* {held}"):
-        await here.imported(other, source[1], merge=True)
-    assert records(await here.exported(other)) == records(before)
+        await here.import_(other, source[1], merge=True)
+    assert records(await here.export(other)) == records(before)
     await here.call(other, "memory_forget", "fact", held)
-    assert (await here.imported(other, source[1], merge=True)).memories > 0
+    assert (await here.import_(other, source[1], merge=True)).memories > 0
 
 
 async def test_of_two_imports_at_once_one_is_refused_and_nothing_is_doubled(here, source):
-    other = here.somebody()
-    done = await asyncio.gather(*(here.imported(other, source[1]) for _ in range(2)), return_exceptions=True)
+    other = here.new_caller()
+    done = await asyncio.gather(*(here.import_(other, source[1]) for _ in range(2)), return_exceptions=True)
     refused = [each for each in done if isinstance(each, Exception)]
     assert [type(each) in {Conflict, AlreadyExists} for each in refused] == [True]
-    assert records(await here.exported(other)) == records(source[1])
+    assert records(await here.export(other)) == records(source[1])
 
 
 class WithoutModel:
-    """An embedder whose model is not installed, or goes away after a while."""
+    """An embedder whose model is missing after a number of batches."""
 
     def __init__(self, embedder, batches=0):
         self.version, self._embedder, self._batches = embedder.version, embedder, batches
@@ -327,39 +326,39 @@ class WithoutModel:
 
 
 async def test_with_vectors_in_the_file_no_model_is_needed(here, source):
-    who, lines = source
+    caller, lines = source
     modelless = dataclasses.replace(
         here, memory=dataclasses.replace(here.memory, embedder=WithoutModel(here.memory.embedder))
     )
-    other = here.somebody()
+    other = here.new_caller()
     with pytest.raises(Unavailable):
-        await modelless.imported(other, lines)
+        await modelless.import_(other, lines)
     assert await is_empty(here, other)
-    whole = await here.exported(who, vectors=True)
-    await modelless.imported(other, whole)
-    assert records(await here.exported(other, vectors=True)) == records(whole)
+    lines = await here.export(caller, vectors=True)
+    await modelless.import_(other, lines)
+    assert records(await here.export(other, vectors=True)) == records(lines)
 
 
 async def test_a_failure_half_way_leaves_nothing(here, source):
     failing = WithoutModel(here.memory.embedder, batches=2)
     halfway = dataclasses.replace(here, memory=dataclasses.replace(here.memory, embedder=failing))
-    other = here.somebody()
+    other = here.new_caller()
     with pytest.raises(Unavailable):
-        await halfway.imported(other, source[1])
+        await halfway.import_(other, source[1])
     assert failing._batches == 0
     assert await is_empty(here, other)
 
 
-async def test_vectors_of_another_model_are_made_anew(here, source):
-    lines = await here.exported(source[0], vectors=True)
-    ours = str(here.memory.embedder.version.id)
-    theirs = str(uuid4())
-    foreign = [line.replace(ours, theirs).replace("MiniLM", "OtherLM") for line in lines]
-    other = here.somebody()
-    await here.imported(other, foreign)
-    back = await here.exported(other)
-    assert {record["embedding_version_id"] for record in kinds(back, "fact")} == {ours}
-    assert {record["id"] for record in kinds(back, "embedding_version")} == {ours, theirs}
+async def test_vectors_of_another_model_are_computed_again(here, source):
+    lines = await here.export(source[0], vectors=True)
+    version = str(here.memory.embedder.version.id)
+    foreign_version = str(uuid4())
+    foreign = [line.replace(version, foreign_version).replace("MiniLM", "OtherLM") for line in lines]
+    other = here.new_caller()
+    await here.import_(other, foreign)
+    back = await here.export(other)
+    assert {record["embedding_version_id"] for record in kinds(back, "fact")} == {version}
+    assert {record["id"] for record in kinds(back, "embedding_version")} == {version, foreign_version}
 
 
 async def test_a_vector_survives_to_the_last_bit(here, source):
@@ -376,18 +375,18 @@ MANY = """
 
 
 async def seeded(here, facts):
-    """A tenant of many facts that no model had to read."""
-    who = here.somebody()
-    ours = here.memory.embedder.version
+    """Return the caller of a tenant with many facts, inserted without a model."""
+    caller = here.new_caller()
+    version = here.memory.embedder.version
     await here.run(
         "insert into embedding_versions (tenant_id, id, model, version, dimensions) values ($1, $2, $3, $4, $5)",
-        *(who.tenant, ours.id, ours.model, ours.version, ours.dimensions),
+        *(caller.tenant, version.id, version.model, version.version, version.dimensions),
     )
-    await here.run(MANY, who.tenant, ours.id, facts)
-    return who
+    await here.run(MANY, caller.tenant, version.id, facts)
+    return caller
 
 
-async def most_memory(work):
+async def peak_memory(work):
     tracemalloc.start()
     try:
         await work
@@ -400,27 +399,27 @@ async def most_memory(work):
 async def test_five_thousand_memories_take_no_more_room_than_a_thousand(here, tmp_path):
     peaks = {}
     for count in (1_000, 5_000):
-        who, other = await seeded(here, count), here.somebody()
+        caller, other = await seeded(here, count), here.new_caller()
         path = tmp_path / f"{count}.jsonl"
         with path.open("w") as out:
-            going = await most_memory(export_import.export_tenant(here.memory, who, out.write, vectors=True))
+            going = await peak_memory(export_import.export_tenant(here.memory, caller, out.write, vectors=True))
         with path.open("rb") as file:
-            coming = await most_memory(export_import.import_file(here.memory, other, file))
+            coming = await peak_memory(export_import.import_file(here.memory, other, file))
         peaks[count] = (going, coming)
-    # Of what was seen its id and key are kept, and nothing else.
+    # Only the id and the key of each record are kept in memory.
     assert peaks[5_000][0] < peaks[1_000][0] * 1.3
     assert peaks[5_000][1] < peaks[1_000][1] * 1.3 + 4_000 * 400
     assert max(peaks[5_000]) < path.stat().st_size
 
 
-async def test_an_export_is_of_one_moment_however_long_it_takes(here):
-    who = await seeded(here, 700)
+async def test_an_export_is_a_snapshot(here):
+    caller = await seeded(here, 700)
     batches: list[list[store.ExportRow]] = []
-    async with here.memory.transaction(who) as tx:
+    async with here.memory.transaction(caller) as tx:
         await store.disable_idle_timeout(tx)
-        async for rows in store.stream_records(tx, who, vectors=False):
+        async for rows in store.stream_records(tx, caller, vectors=False):
             if not batches:
-                await here.call(who, "memory_store_rule", "Come late")
+                await here.call(caller, "memory_store_rule", "Come late")
                 assert await tx.fetchval("show idle_in_transaction_session_timeout") == "0"
             batches.append(rows)
     seen = [row for rows in batches for row in rows]
@@ -430,9 +429,9 @@ async def test_an_export_is_of_one_moment_however_long_it_takes(here):
 
 
 async def test_progress_is_told_up_to_the_last_record(here, source):
-    told = []
-    await here.imported(here.somebody(), source[1], told=lambda done, total: told.append((done, total)))
+    updates = []
+    await here.import_(here.new_caller(), source[1], progress=lambda done, total: updates.append((done, total)))
     total = len(source[1]) - 1
-    assert told[-1] == (total, total)
-    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert updates[-1] == (total, total)
+    assert [done for done, _ in updates] == sorted({done for done, _ in updates})
     assert UUID(json.loads(source[1][1])["id"])

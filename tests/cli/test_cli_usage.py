@@ -1,4 +1,4 @@
-"""Every command has help with an example, and says so when it is used wrongly."""
+"""The help of every command, and wrong usage."""
 
 import pytest
 import typer
@@ -10,7 +10,7 @@ ROOT = typer.main.get_command(app)
 
 
 def every(command, path=()):
-    """All commands, groups included, with the words that reach them."""
+    """Yield all commands and groups with their paths."""
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from every(inner, (*path, name))
@@ -39,7 +39,7 @@ def test_the_folder_comes_first_and_may_be_left_out_where_nothing_follows(path):
 
 
 @pytest.mark.parametrize("path", [path for path in LEAVES if path != ("run",) and path[0] != "hook"], ids=" ".join)
-def test_what_prints_results_prints_json_too(path):
+def test_every_command_with_results_has_json(path):
     assert "--json" in {option for each in LEAVES[path].params for option in each.opts}
 
 
@@ -64,7 +64,7 @@ def test_wrong_usage_ends_with_2(butlers, words):
     assert "Usage:" in refused.stderr
 
 
-def test_without_a_word_it_lists_the_commands(butlers):
+def test_no_arguments_list_the_commands(butlers):
     shown = butlers()
     for path in LEAVES:
         assert path[0] in shown.stdout + shown.stderr

@@ -1,4 +1,4 @@
-"""Where a key stands: the locator agrees with what a person would count."""
+"""Line numbers of keys in a TOML file."""
 
 import tomllib
 
@@ -87,7 +87,7 @@ size = 1
         ((), None),
     ],
 )
-def test_a_key_is_found_on_its_line_or_on_that_of_the_nearest_key_around_it(key: Key, line: int | None) -> None:
+def test_a_key_is_found_on_its_line_or_on_that_of_the_nearest_enclosing_key(key: Key, line: int | None) -> None:
     assert tomllib.loads(FILE)
     assert KeyLines(FILE).line_of(key) == line
     assert KeyLines(FILE.replace("\n", "\r\n")).line_of(key) == line
@@ -95,13 +95,13 @@ def test_a_key_is_found_on_its_line_or_on_that_of_the_nearest_key_around_it(key:
 
 @pytest.mark.parametrize("quotes", ['"""', "'''"])
 @pytest.mark.parametrize("inside", ["", "Q", "QQ", "a\n", "aQ\n[x]\nQQ", "#", "]\n}"])
-def test_no_string_hides_what_comes_after_it(quotes: str, inside: str) -> None:
+def test_the_key_after_a_string_is_found(quotes: str, inside: str) -> None:
     text = f"a = {quotes}{inside.replace('Q', quotes[0])}{quotes}\nb = 1\n"
     assert tomllib.loads(text)["b"] == 1
     assert KeyLines(text).line_of(("b",)) == text.count("\n")
 
 
-def test_a_key_is_named_as_it_would_be_written() -> None:
+def test_a_dotted_key_quotes_names_where_toml_does() -> None:
     assert dotted_key(("butler", "schedule", 1, "cron")) == "butler.schedule[1].cron"
     assert dotted_key(("a b", 'c"d')) == '"a b"."c\\"d"'
 

@@ -1,4 +1,4 @@
-"""What a good butler.toml becomes."""
+"""Loading a valid butler.toml."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,21 +12,21 @@ from butlers.modules.memory.config import MemoryModuleConfig, ScoreWeights, Sect
 
 ROOT = Path(__file__).parents[2]
 MODELS: dict[str, type[ModuleConfig]] = {"memory": MemoryModuleConfig}
-Loaded = Callable[[str], Configuration]
+LoadText = Callable[[str], Configuration]
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Loaded:
-    """Load a butler.toml of this text."""
+def load_text(tmp_path: Path) -> LoadText:
+    """A function that loads a butler.toml with the given text."""
 
-    def load_text(text: str) -> Configuration:
+    def load_file(text: str) -> Configuration:
         (tmp_path / "butler.toml").write_text(text, encoding="utf-8")
         return load(tmp_path, MODELS)
 
-    return load_text
+    return load_file
 
 
-THE_CONTRACT = """
+EVERY_KEY = """
 [butler]
 name = "health"
 description = "Keeps an eye on health"
@@ -80,7 +80,7 @@ max_attempts = 4
 max_prompt_tokens = 9000
 daily_token_limit = 5000
 lease_seconds = 30.0
-trust = 0.5
+distilled_confidence = 0.5
 
 [modules.memory.schedule]
 consolidate = "0 */3 * * *"
@@ -88,7 +88,7 @@ decay_sweep = "0 2 * * *"
 episode_cleanup = "0 5 * * *"
 """
 
-AS_PUBLISHED = """
+PUBLISHED_EXAMPLE = """
 [butler]
 name = "health"
 description = "Keeps an eye on health"
@@ -146,8 +146,8 @@ def memory_of(configuration: Configuration) -> MemoryModuleConfig:
     return memory
 
 
-def test_the_published_example_spells_out_the_defaults(loaded: Loaded) -> None:
-    configuration = loaded(AS_PUBLISHED)
+def test_the_published_example_spells_out_the_defaults(load_text: LoadText) -> None:
+    configuration = load_text(PUBLISHED_EXAMPLE)
     assert memory_of(configuration) == MemoryModuleConfig(enabled=True)
     assert configuration.butler == ButlerConfig(
         name="health",
@@ -157,8 +157,8 @@ def test_the_published_example_spells_out_the_defaults(loaded: Loaded) -> None:
     )
 
 
-def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> None:
-    configuration = loaded(THE_CONTRACT)
+def test_every_key_is_loaded(load_text: LoadText, tmp_path: Path) -> None:
+    configuration = load_text(EVERY_KEY)
     butler, memory = configuration.butler, memory_of(configuration)
     assert configuration.folder == tmp_path
     assert (butler.name, butler.description, butler.port) == ("health", "Keeps an eye on health", 8102)
@@ -193,7 +193,7 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
             "max_prompt_tokens": 9000,
             "daily_token_limit": 5000,
             "lease_seconds": 30.0,
-            "trust": 0.5,
+            "distilled_confidence": 0.5,
         },
         "schedule": {
             "reembed": "*/10 * * * *",
@@ -206,8 +206,8 @@ def test_every_key_of_the_contract_arrives(loaded: Loaded, tmp_path: Path) -> No
     }
 
 
-def test_a_name_is_enough_and_the_rest_is_as_documented(loaded: Loaded) -> None:
-    butler = loaded('[butler]\nname = "b"\n').butler
+def test_only_the_name_is_required_and_the_defaults_are_as_documented(load_text: LoadText) -> None:
+    butler = load_text('[butler]\nname = "b"\n').butler
     assert butler.model_dump() == {
         "name": "b",
         "description": "",
@@ -233,7 +233,7 @@ def test_a_name_is_enough_and_the_rest_is_as_documented(loaded: Loaded) -> None:
             "call_timeout_seconds": 30.0,
             "grace_seconds": 20.0,
         },
-        "sessions": {"most_at_once": 2, "most_waiting": 20, "memory_seconds": 5.0, "tool": False},
+        "sessions": {"max_concurrent": 2, "max_queued": 20, "memory_timeout_seconds": 5.0, "trigger_tool": False},
         "runtime": {
             "type": "claude",
             "command": ["claude"],
@@ -246,7 +246,7 @@ def test_a_name_is_enough_and_the_rest_is_as_documented(loaded: Loaded) -> None:
     }
 
 
-def test_memory_by_itself_is_as_documented() -> None:
+def test_the_defaults_of_the_memory_module_are_as_documented() -> None:
     assert MemoryModuleConfig().model_dump() == {
         "enabled": False,
         "optional": False,
@@ -271,7 +271,7 @@ def test_memory_by_itself_is_as_documented() -> None:
             "max_prompt_tokens": 24_000,
             "daily_token_limit": 1_000_000,
             "lease_seconds": 120.0,
-            "trust": 0.7,
+            "distilled_confidence": 0.7,
         },
         "schedule": {
             "reembed": "*/10 * * * *",
@@ -284,48 +284,48 @@ def test_memory_by_itself_is_as_documented() -> None:
     }
 
 
-def test_a_module_the_file_does_not_name_is_not_there(loaded: Loaded) -> None:
-    assert loaded('[butler]\nname = "b"\n').modules == {}
+def test_a_module_that_the_file_does_not_name_is_not_loaded(load_text: LoadText) -> None:
+    assert load_text('[butler]\nname = "b"\n').modules == {}
 
 
-def test_a_module_the_file_names_is_there_even_when_it_is_off(loaded: Loaded) -> None:
-    assert memory_of(loaded('[butler]\nname = "b"\n[modules.memory]\n')).enabled is False
+def test_a_disabled_module_is_loaded_into_the_configuration(load_text: LoadText) -> None:
+    assert memory_of(load_text('[butler]\nname = "b"\n[modules.memory]\n')).enabled is False
 
 
-def test_a_partly_given_inline_table_keeps_the_other_defaults(loaded: Loaded) -> None:
+def test_a_partly_given_inline_table_keeps_the_other_defaults(load_text: LoadText) -> None:
     text = '[butler]\nname = "b"\n[modules.memory.retrieval]\nscore_weights = { relevance = 1 }\n'
-    retrieval = memory_of(loaded(text)).retrieval
+    retrieval = memory_of(load_text(text)).retrieval
     assert retrieval.score_weights == ScoreWeights(relevance=1.0, importance=0.3, recency=0.2, confidence=0.1)
     assert retrieval.section_quotas == SectionQuotas()
 
 
-def test_shares_that_make_one_but_for_rounding_are_accepted() -> None:
+def test_shares_that_add_up_to_one_after_rounding_are_accepted() -> None:
     assert SectionQuotas(facts=0.7, rules=0.2, episodes=0.1).facts == 0.7
     assert SectionQuotas(facts=0.1, rules=0.6, episodes=0.3).rules == 0.6
 
 
-def test_a_whole_number_is_a_number(loaded: Loaded) -> None:
-    butler = loaded('[butler]\nname = "b"\nport = 0\n[butler.limits]\ngrace_seconds = 5\n').butler
+def test_an_integer_is_accepted_for_a_number(load_text: LoadText) -> None:
+    butler = load_text('[butler]\nname = "b"\nport = 0\n[butler.limits]\ngrace_seconds = 5\n').butler
     assert (butler.port, butler.limits.grace_seconds) == (0, 5.0)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_local_listens_on_any_loopback_address(loaded: Loaded, host: str) -> None:
-    assert loaded(f'[butler]\nname = "b"\n[butler.http]\nhost = "{host}"\n').butler.http.host == host
+def test_mode_local_accepts_any_loopback_address(load_text: LoadText, host: str) -> None:
+    assert load_text(f'[butler]\nname = "b"\n[butler.http]\nhost = "{host}"\n').butler.http.host == host
 
 
-def test_keys_may_listen_anywhere(loaded: Loaded) -> None:
+def test_mode_keys_accepts_any_address(load_text: LoadText) -> None:
     text = '[butler]\nname = "b"\n[butler.http]\nhost = "0.0.0.0"\n[butler.auth]\nmode = "keys"\n'
-    assert loaded(text).butler.http.host == "0.0.0.0"  # noqa: S104
+    assert load_text(text).butler.http.host == "0.0.0.0"  # noqa: S104
 
 
 PEM = "-----BEGIN PUBLIC KEY-----\nMIIB\n-----END PUBLIC KEY-----\n"
 
 
 @pytest.mark.parametrize("key", ['jwks_uri = "https://id.example/keys"', f'public_key = """\n{PEM}"""'])
-def test_tokens_are_checked_with_a_key_set_or_with_a_key(loaded: Loaded, key: str) -> None:
+def test_tokens_are_checked_with_a_key_set_or_with_a_key(load_text: LoadText, key: str) -> None:
     text = f'[butler]\nname = "b"\n[butler.auth]\nmode = "jwt"\nissuer = "i"\naudience = "a"\n{key}\n'
-    assert loaded(text).butler.auth.issuer == "i"
+    assert load_text(text).butler.auth.issuer == "i"
 
 
 @pytest.mark.parametrize(
@@ -336,8 +336,8 @@ def test_tokens_are_checked_with_a_key_set_or_with_a_key(loaded: Loaded, key: st
         ("timeout_seconds = 5.5", ["claude"]),
     ],
 )
-def test_each_runtime_has_its_own_keys(loaded: Loaded, lines: str, command: list[str]) -> None:
-    assert loaded(f'[butler]\nname = "b"\n[butler.runtime]\n{lines}\n').butler.runtime.command == command
+def test_each_runtime_has_its_own_keys(load_text: LoadText, lines: str, command: list[str]) -> None:
+    assert load_text(f'[butler]\nname = "b"\n[butler.runtime]\n{lines}\n').butler.runtime.command == command
 
 
 def test_a_file_from_windows_reads_the_same(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_the_example_a_newcomer_runs_has_memory_on() -> None:
     assert memory_of(configuration).enabled
 
 
-def test_no_model_can_be_changed_once_it_is_read() -> None:
+def test_models_are_frozen() -> None:
     butler, memory = ButlerConfig(name="b"), MemoryModuleConfig()
     for model, key in (
         (butler, "port"),
@@ -372,4 +372,4 @@ def test_a_folder_without_the_file_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationFault) as caught:
         load(tmp_path, MODELS)
     assert "no butler.toml" in caught.value.message
-    assert caught.value.advice.startswith("`butlers init DIR` writes one")
+    assert caught.value.hint.startswith("`butlers init DIR` writes one")

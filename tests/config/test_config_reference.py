@@ -1,4 +1,4 @@
-"""The reference page says what the models do."""
+"""The configuration reference page matches the models."""
 
 import re
 import runpy
@@ -14,27 +14,27 @@ from butlers.toml_diagnostics import table_model_of
 ROOT = Path(__file__).parents[2]
 
 
-def described(model: type[BaseModel]) -> Iterator[tuple[str, str | None]]:
-    """Every key of a model and of the tables inside it, with its description."""
+def descriptions(model: type[BaseModel]) -> Iterator[tuple[str, str | None]]:
+    """Yield every key of a model and of its nested tables with its description."""
     for name, field in model.model_fields.items():
         if table := table_model_of(field.annotation):
-            yield from described(table)
+            yield from descriptions(table)
         else:
             yield name, field.description
 
 
-def test_the_page_is_what_the_models_say_now() -> None:
+def test_the_page_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "config_reference.py"))
     page = (ROOT / "docs" / "reference" / "config.md").read_text(encoding="utf-8")
     assert page == script["render"](), "run `python scripts/config_reference.py`"
 
 
-def test_every_key_says_what_it_is_for() -> None:
+def test_every_key_has_a_description() -> None:
     for model in (ButlerConfig, MemoryModuleConfig):
-        assert not [name for name, description in described(model) if not description]
+        assert not [name for name, description in descriptions(model) if not description]
 
 
-def test_every_key_of_the_example_files_stands_on_the_page() -> None:
+def test_every_key_of_the_example_files_is_on_the_page() -> None:
     page = (ROOT / "docs" / "reference" / "config.md").read_text(encoding="utf-8")
     for example in ROOT.glob("examples/*/butler.toml"):
         for key in re.findall(r"^(?:# )?([a-z_]+) = ", example.read_text(encoding="utf-8"), re.MULTILINE):

@@ -1,4 +1,4 @@
-"""What a bad butler.toml is told: each problem with its line, its key and what is allowed."""
+"""Refusals of a bad butler.toml: each problem with its line, its key and the allowed values."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,24 +10,24 @@ from butlers.errors import ConfigurationFault
 from butlers.modules.memory.config import MemoryModuleConfig
 
 MODELS: dict[str, type[ModuleConfig]] = {"memory": MemoryModuleConfig}
-Refused = Callable[[str], list[str]]
+ProblemsIn = Callable[[str], list[str]]
 Case = tuple[str, int | None, str, str]
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Refused:
-    """Load a butler.toml that must be refused; the problems, one per line."""
+def problems_in(tmp_path: Path) -> ProblemsIn:
+    """A function that loads a butler.toml that must be refused, and returns its problems."""
 
-    def refuse(text: str) -> list[str]:
+    def load_text(text: str) -> list[str]:
         (tmp_path / "butler.toml").write_text(text, encoding="utf-8")
         with pytest.raises(ConfigurationFault) as caught:
             load(tmp_path, MODELS)
         return caught.value.message.splitlines()
 
-    return refuse
+    return load_text
 
 
-# (what stands in the file, the line that is blamed, the key that is blamed, words the sentence must hold)
+# (text of the file, expected line, expected key, expected part of the message)
 BUTLER: list[Case] = [
     ("", None, "butler.name", "is required"),
     ("[butler]", 1, "butler.name", "is required"),
@@ -56,11 +56,11 @@ FURTHER: list[Case] = [
     ('"a b\\n" = 1', 3, 'butler."a b\\n"', "is not a known key; known here: name"),
     ("[butlers]", 3, "butlers", "did you mean butler? known here: butler, modules"),
     ("[butler.database]\nurl = 5", 4, "butler.database.url", "expected text, got 5"),
-    ('[butler.database]\nurl = "mysql://h/d"', 4, "butler.database.url", "begins with postgresql://"),
+    ('[butler.database]\nurl = "mysql://h/d"', 4, "butler.database.url", "must start with postgresql://"),
     ("[butler.database]\npool_size = 0", 4, "butler.database.pool_size", "must be at least 1, got 0"),
     ("[butler.database]\npool_size = 201", 4, "butler.database.pool_size", "must be at most 200, got 201"),
     ('[butler.http]\nhost = "0.0.0.0"', 4, "butler.http.host", "127.0.0.1, ::1 and localhost are allowed"),
-    ('[butler.http]\nhost = "example.org"', 4, "butler.http.host", "is not loopback"),
+    ('[butler.http]\nhost = "example.org"', 4, "butler.http.host", "is not a loopback address"),
     ('[butler.http]\nhost = ""', 4, "butler.http.host", "must not be blank"),
     (
         '[butler.http]\nallowed_hosts = "h"',
@@ -113,7 +113,7 @@ FURTHER: list[Case] = [
 AUTH: list[Case] = [
     ('mode = "open"', 4, "mode", "'open' is not one of local, keys, jwt"),
     ("mode = 5", 4, "mode", "5 is not one of local, keys, jwt"),
-    ('tenant = "a b"', 4, "tenant", "'a b' can't name a tenant: a tenant is named by 1 to 128 letters"),
+    ('tenant = "a b"', 4, "tenant", "'a b' can't name a tenant: a tenant name is 1 to 128 letters"),
     ('algorithm = "HS256"', 4, "algorithm", "'HS256' is not one of RS256, RS384"),
     ('mode = "jwt"\nalgorithm = "none"', 5, "algorithm", "'none' is not one of RS256"),
     ('issuer = "i"', 4, "issuer", 'is allowed with mode = "jwt" only, and the mode is "local"'),
@@ -214,7 +214,7 @@ MEMORY: list[Case] = [
         "retrieval.score_weights = { relevance = 1e308, recency = 1e308 }",
         4,
         "retrieval.score_weights",
-        "their sum a number",
+        "their sum must be finite",
     ),
     ("retrieval.section_quotas.facts = 1.1", 4, "retrieval.section_quotas.facts", "must be at most 1"),
     ("retrieval.section_quotas.rules = -0.1", 4, "retrieval.section_quotas.rules", "must be at least 0"),
@@ -222,7 +222,7 @@ MEMORY: list[Case] = [
         "retrieval.section_quotas = { facts = 0.9 }",
         4,
         "retrieval.section_quotas",
-        "make 1.3, and a sum of at most 1",
+        "make 1.3, but their sum must be at most 1",
     ),
     ("confidence.fading_below = 1.5", 4, "confidence.fading_below", "must be at most 1"),
     ("confidence.expired_below = -0.1", 4, "confidence.expired_below", "must be at least 0"),
@@ -257,18 +257,18 @@ CASES: list[Case] = [
 @pytest.mark.parametrize(
     ("text", "line", "key", "words"), CASES, ids=[f"{key}: {words}" for _, _, key, words in CASES]
 )
-def test_a_problem_is_said_with_its_line_its_key_and_what_is_allowed(
-    refused: Refused, text: str, line: int | None, key: str, words: str
+def test_a_problem_is_reported_with_its_line_its_key_and_the_allowed_values(
+    problems_in: ProblemsIn, text: str, line: int | None, key: str, words: str
 ) -> None:
-    place = f"butler.toml line {line}: {key}: " if line else f"butler.toml: {key}: "
-    assert [said for said in refused(text) if said.startswith(place) and words in said]
+    prefix = f"butler.toml line {line}: {key}: " if line else f"butler.toml: {key}: "
+    assert [problem for problem in problems_in(text) if problem.startswith(prefix) and words in problem]
 
 
-def test_no_refusal_speaks_pydantic(refused: Refused) -> None:
+def test_no_refusal_has_the_words_of_pydantic(problems_in: ProblemsIn) -> None:
     for text, *_ in CASES:
-        said = "\n".join(refused(text)).lower()
+        messages = "\n".join(problems_in(text)).lower()
         assert not [
-            word for word in ("pydantic", "input should", "errors.", "validation", "dictionary") if word in said
+            word for word in ("pydantic", "input should", "errors.", "validation", "dictionary") if word in messages
         ]
 
 
@@ -287,7 +287,7 @@ prompt = "{prompt}"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             {"name": "morning"},
@@ -299,21 +299,23 @@ prompt = "{prompt}"
         ({"prompt": "  "}, "line 10: butler.schedule[1].prompt: must not be blank"),
     ],
 )
-def test_a_schedule_entry_is_blamed_by_its_number(refused: Refused, change: dict[str, str], said: str) -> None:
+def test_a_problem_of_a_schedule_entry_names_its_index(
+    problems_in: ProblemsIn, change: dict[str, str], message: str
+) -> None:
     text = SCHEDULE.format(**{"name": "evening", "cron": "0 20 * * *", "prompt": "p", **change})
-    (problem,) = refused(text)
-    assert problem.startswith(f"butler.toml {said}")
+    (problem,) = problems_in(text)
+    assert problem.startswith(f"butler.toml {message}")
 
 
-def test_a_schedule_entry_needs_all_three_keys(refused: Refused) -> None:
-    assert refused('[butler]\nname = "b"\n[[butler.schedule]]\n') == [
+def test_a_schedule_entry_needs_all_three_keys(problems_in: ProblemsIn) -> None:
+    assert problems_in('[butler]\nname = "b"\n[[butler.schedule]]\n') == [
         "butler.toml line 3: butler.schedule[0].name: is required",
         "butler.toml line 3: butler.schedule[0].cron: is required",
         "butler.toml line 3: butler.schedule[0].prompt: is required",
     ]
 
 
-def test_all_problems_come_at_once_in_the_order_of_the_file(refused: Refused) -> None:
+def test_all_problems_are_reported_at_once_in_the_order_of_the_file(problems_in: ProblemsIn) -> None:
     text = """\
 [modules.memory]
 toolset = "all"
@@ -326,7 +328,7 @@ host = "0.0.0.0"
 [butler.auth]
 tenant = "default"
 """
-    assert [said.split(": ")[:2] for said in refused(text)] == [
+    assert [problem.split(": ")[:2] for problem in problems_in(text)] == [
         ["butler.toml line 2", "modules.memory.toolset"],
         ["butler.toml line 3", "modules.calendar"],
         ["butler.toml line 5", "butler.name"],
@@ -335,16 +337,16 @@ tenant = "default"
     ]
 
 
-def test_an_unknown_module_is_told_which_there_are(refused: Refused) -> None:
-    assert refused('[butler]\nname = "b"\n[modules.memry]\n') == [
+def test_an_unknown_module_is_refused_with_the_known_ones(problems_in: ProblemsIn) -> None:
+    assert problems_in('[butler]\nname = "b"\n[modules.memry]\n') == [
         "butler.toml line 3: modules.memry: is not a known module; did you mean memory? known here: memory"
     ]
 
 
 @pytest.mark.parametrize(("text", "key"), [("modules = 5", "modules"), ("modules.memory = []", "modules.memory")])
-def test_a_module_is_a_table(refused: Refused, text: str, key: str) -> None:
-    (said,) = refused(f'{text}\n[butler]\nname = "b"\n')
-    assert said.startswith(f"butler.toml line 1: {key}: expected a table, got ")
+def test_a_module_is_a_table(problems_in: ProblemsIn, text: str, key: str) -> None:
+    (problem,) = problems_in(f'{text}\n[butler]\nname = "b"\n')
+    assert problem.startswith(f"butler.toml line 1: {key}: expected a table, got ")
 
 
 @pytest.mark.parametrize(
@@ -357,18 +359,18 @@ def test_a_module_is_a_table(refused: Refused, text: str, key: str) -> None:
         (f"a = {'[' * 5000}", "butler.toml: is nested too deeply"),
     ],
 )
-def test_what_is_not_toml_keeps_line_and_column(refused: Refused, text: str, start: str) -> None:
-    (said,) = refused(text)
-    assert said.startswith(start)
+def test_invalid_toml_is_reported_with_line_and_column(problems_in: ProblemsIn, text: str, start: str) -> None:
+    (problem,) = problems_in(text)
+    assert problem.startswith(start)
 
 
-def test_what_is_not_text_is_said_to_be_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "butler.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationFault, match="is not UTF-8 text"):
         load(tmp_path, {})
 
 
-def test_what_is_not_a_file_can_not_be_read(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "butler.toml").mkdir()
     with pytest.raises(ConfigurationFault, match="can't be read"):
         load(tmp_path, {})
@@ -382,5 +384,5 @@ def test_what_is_not_a_file_can_not_be_read(tmp_path: Path) -> None:
         '[butler.auth]\nmode = "jwt"\npublic_key = "-----BEGIN PRIVATE KEY-----hunter2"',
     ],
 )
-def test_a_refusal_repeats_no_secret(refused: Refused, text: str) -> None:
-    assert not [said for said in refused(f'[butler]\nname = "b"\n{text}\n') if "hunter2" in said]
+def test_a_refusal_repeats_no_secret(problems_in: ProblemsIn, text: str) -> None:
+    assert not [problem for problem in problems_in(f'[butler]\nname = "b"\n{text}\n') if "hunter2" in problem]

@@ -1,4 +1,4 @@
-"""The pool and the tenant transaction: what every connection is set to, and how each trouble is told."""
+"""The pool and the tenant transaction: connection settings, isolation and the faults behind errors."""
 
 import asyncio
 import signal
@@ -12,7 +12,7 @@ import pytest
 from butlers import app, db
 from butlers.caller import Caller
 from butlers.errors import InvalidInput, Overloaded, TimedOut, Unavailable
-from database.stage import configured, connected, eventually
+from database.butler_processes import configured, connected, eventually
 from probe import MODULES
 
 
@@ -36,19 +36,19 @@ def caller(butler):
 
 @pytest.fixture
 async def single(butler):
-    """A pool of one connection, new to everything."""
-    database = await db.connect(butler.place.dsn, pool_size=1)
+    """A new pool of one connection."""
+    database = await db.connect(butler.location.dsn, pool_size=1)
     yield database
     await database.close()
 
 
 @pytest.mark.parametrize("tenant", ["", " ", "a b", "-a", "a" * 129, "a'b", "a\x00", "ä", None, 7, b"a"])
-def test_a_caller_without_a_proper_tenant_can_not_be_constructed(tenant):
+def test_a_caller_without_a_valid_tenant_can_not_be_constructed(tenant):
     with pytest.raises(InvalidInput):
         Caller(tenant=tenant, butler="b")
 
 
-def test_a_caller_can_not_be_constructed_without_saying_the_tenant():
+def test_a_caller_can_not_be_constructed_without_a_tenant():
     with pytest.raises(TypeError):
         Caller(butler="b")
 
@@ -62,7 +62,7 @@ WRITES = [
 ]
 
 
-async def refused(database, statement) -> None:
+async def assert_refused(database, statement) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError, match="tenant context is not set"):
         await database.fetch_row(statement)
 
@@ -70,32 +70,32 @@ async def refused(database, statement) -> None:
 @pytest.mark.parametrize("statement", READS + WRITES)
 async def test_row_28_without_a_tenant_nothing_is_read_or_written(single, caller, butler, statement):
     """On a new connection, on one that served a tenant, and on one whose transaction failed."""
-    await written(butler.database, caller, "hers")
-    await refused(single, statement)
+    await write_row(butler.database, caller, "hers")
+    await assert_refused(single, statement)
     async with single.transaction(caller) as tx:
         assert await tx.fetchval("select count(*) from probe_rows") > 0
-    await refused(single, statement)
+    await assert_refused(single, statement)
     with pytest.raises(asyncpg.DivisionByZeroError):
-        await failing(single, caller)
-    await refused(single, statement)
-    async with connected(butler.place.admin_dsn) as connection:
+        await fail_in_transaction(single, caller)
+    await assert_refused(single, statement)
+    async with connected(butler.location.admin_dsn) as connection:
         assert await connection.fetchval("select count(*) from probe_rows where tenant_id <> 'anna'") == 0
         assert await connection.fetchval("select count(*) from probe_rows where text <> 'hers'") == 0
 
 
-async def failing(database, caller) -> None:
+async def fail_in_transaction(database, caller) -> None:
     async with database.transaction(caller) as tx:
         await tx.execute("select 1 / 0")
 
 
-async def written(database, caller, text) -> None:
+async def write_row(database, caller, text) -> None:
     async with database.transaction(caller) as tx:
         await tx.execute("insert into probe_rows values ($1, $2)", caller.tenant, text)
 
 
 async def test_a_tenant_sees_its_own_rows_alone_even_without_a_filter(single, butler):
     one, other = butler.caller("one"), butler.caller("other")
-    await written(single, one, "one's")
+    await write_row(single, one, "one's")
     async with single.transaction(other) as tx:
         assert await tx.fetch("select * from probe_rows") == []
         assert await tx.execute("delete from probe_rows") == "DELETE 0"
@@ -129,7 +129,7 @@ async def test_every_connection_of_the_pool_is_set_up_the_same(database, caller)
 
 
 async def test_a_tenant_that_wants_every_connection_leaves_a_quarter_to_the_others(butler):
-    database = await db.connect(butler.place.dsn, pool_size=4)
+    database = await db.connect(butler.location.dsn, pool_size=4)
     loud, quiet = butler.caller("loud"), butler.caller("quiet")
     over, inside = asyncio.Event(), 0
 
@@ -149,7 +149,7 @@ async def test_a_tenant_that_wants_every_connection_leaves_a_quarter_to_the_othe
     assert inside == 3
     over.set()
     await asyncio.gather(*holding)
-    assert inside == 4, "the one that waited had its turn"
+    assert inside == 4, "the waiting call ran afterwards"
     await database.close()
 
 
@@ -190,7 +190,7 @@ async def test_times_come_back_in_utc(database, caller):
         assert (await tx.fetchval("select $1::timestamptz", moment)).isoformat() == moment.isoformat()
 
 
-async def slow(database, caller, seconds: float) -> None:
+async def run_slow_statement(database, caller, seconds: float) -> None:
     async with database.transaction(caller, seconds=seconds) as tx:
         await tx.execute("select pg_sleep(20)")
 
@@ -199,21 +199,21 @@ async def slow(database, caller, seconds: float) -> None:
 async def test_row_10_a_statement_over_its_time_is_a_timeout_and_its_connection_usable(single, caller, seconds):
     started = time.monotonic()
     with pytest.raises(TimedOut, match="took too long") as late:
-        await slow(single, caller, seconds)
+        await run_slow_statement(single, caller, seconds)
     assert time.monotonic() - started < 2
-    assert late.value.advice
+    assert late.value.hint
     pid = await single.fetch_row("select pg_backend_pid() as pid")
     with pytest.raises(TimedOut):
-        await slow(single, caller, seconds)
+        await run_slow_statement(single, caller, seconds)
     assert await single.fetch_row("select pg_backend_pid() as pid") == pid
 
 
 async def test_row_09_a_pool_without_a_free_connection_is_overloaded_within_about_two_seconds(database, caller):
-    let_go = asyncio.Event()
+    release = asyncio.Event()
 
     async def hold() -> None:
         async with database.transaction(caller):
-            await let_go.wait()
+            await release.wait()
 
     holding = [asyncio.create_task(hold()) for _ in range(3)]
     await eventually(
@@ -223,7 +223,7 @@ async def test_row_09_a_pool_without_a_free_connection_is_overloaded_within_abou
     with pytest.raises(Overloaded, match="every database connection is busy"):
         await database.ping()
     assert 1.5 < time.monotonic() - started < 4
-    let_go.set()
+    release.set()
     await asyncio.gather(*holding)
     await database.ping()
 
@@ -247,7 +247,7 @@ async def test_row_06_a_connection_ended_in_mid_transaction_is_unavailable_and_t
 
     with pytest.raises(Unavailable, match=r"ended the connection|connection to the database was lost") as ended:
         await cut_off()
-    assert "Retry" in ended.value.advice
+    assert "Retry" in ended.value.hint
     async with database.transaction(caller) as tx:
         assert await tx.fetchval("select count(*) from probe_rows where text = 'lost'") == 0
 
@@ -256,7 +256,7 @@ async def test_row_06_every_idle_connection_ended_is_not_noticed_by_the_next_cal
     await database.ping()
     await admin.execute(
         "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1 and application_name = 'butlers'",
-        butler.place.app,
+        butler.location.app,
     )
     await asyncio.sleep(0.1)
     await database.ping()
@@ -296,9 +296,9 @@ async def test_a_database_that_is_not_there_is_unavailable():
             pass
 
 
-async def test_closing_does_not_wait_for_ever(butler, caller):
-    database = await db.connect(butler.place.dsn, pool_size=1)
-    task = asyncio.create_task(slow(database, caller, 20))
+async def test_closing_ends_after_its_timeout(butler, caller):
+    database = await db.connect(butler.location.dsn, pool_size=1)
+    task = asyncio.create_task(run_slow_statement(database, caller, 20))
     await eventually(lambda: asyncio.sleep(0, database.usage().idle == 0), "the call to be under way")
     started = time.monotonic()
     await database.close(seconds=0.3)
@@ -307,11 +307,11 @@ async def test_closing_does_not_wait_for_ever(butler, caller):
         await task
 
 
-async def test_what_is_exclusive_excludes_across_databases_objects_until_the_block_ends(butler):
-    one, other = [await db.connect(butler.place.dsn, pool_size=1) for _ in range(2)]
+async def test_a_lock_excludes_other_pools_until_the_block_ends(butler):
+    one, other = [await db.connect(butler.location.dsn, pool_size=1) for _ in range(2)]
     async with one.try_lock("job") as first, other.try_lock("job") as second, other.try_lock("other job") as third:
         assert (first, second, third) == (True, False, True)
-        assert one.usage().idle == 1, "the work under the lock has the pool to itself"
+        assert one.usage().idle == 1, "the lock does not use a connection of the pool"
     async with other.try_lock("job") as again:
         assert again
     for database in (one, other):
@@ -324,22 +324,22 @@ from butlers import db
 
 async def hold():
     database = await db.connect(sys.argv[1], pool_size=1)
-    async with database.try_lock("held") as ours:
-        print("ours:", ours, flush=True)
+    async with database.try_lock("held") as acquired:
+        print("acquired:", acquired, flush=True)
         await asyncio.sleep(60)
 
 asyncio.run(hold())
 """
 
 
-async def test_what_is_exclusive_is_let_go_when_its_holder_is_killed(butler, database, processes):
-    holder = processes.python("-c", _HOLDER, butler.place.dsn)
-    assert await asyncio.to_thread(holder.line, "ours: ") == "True"
+async def test_a_lock_is_released_when_its_holder_is_killed(butler, database, processes):
+    holder = processes.python("-c", _HOLDER, butler.location.dsn)
+    assert await asyncio.to_thread(holder.line, "acquired: ") == "True"
 
     async def free() -> bool:
-        async with database.try_lock("held") as ours:
-            return bool(ours)
+        async with database.try_lock("held") as acquired:
+            return bool(acquired)
 
     assert not await free()
     holder.end(signal.SIGKILL)
-    await eventually(free, "the lock to be let go", seconds=5)
+    await eventually(free, "the lock to be released", seconds=5)

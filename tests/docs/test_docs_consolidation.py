@@ -1,4 +1,4 @@
-"""The day that is worked through in the page on consolidation, carried out as it is written."""
+"""The worked example of the consolidation page, run as it is written."""
 
 import json
 import re
@@ -12,16 +12,16 @@ from butlers import app
 from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.operations import consolidation
 from butlers.modules.memory.tools import TOOLS
-from database.stage import connected
-from memory.stage import Archive, write_butler
-from memory.thinking import Thinker, happened, minded, statuses
+from database.butler_processes import connected
+from memory.memory_fixtures import Archive, write_butler
+from memory.scripted_model import ScriptedModel, episode_statuses, store_episodes, with_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "consolidation.md").read_text(encoding="utf-8")
 CALLS = {tool.name: tool.function for tool in TOOLS}
 
 
 def table(first: str) -> list[list[str]]:
-    """The rows of the page's table whose first heading is that."""
+    """The rows of the page's table with this first heading."""
     lines = PAGE.splitlines()
     start = next(at for at, line in enumerate(lines) if line.startswith(f"| {first} |".replace("|  |", "| |")))
     rows = []
@@ -34,13 +34,13 @@ def table(first: str) -> list[list[str]]:
 
 def answer(ids: dict[str, str]) -> str:
     """The answer of the page, with the real ids in place of the short ones."""
-    (said,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    return re.sub(r'"([ef]\d)"', lambda short: json.dumps(ids[short[1]]), said)
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    return re.sub(r'"([ef]\d)"', lambda short: json.dumps(ids[short[1]]), example)
 
 
 @pytest.fixture
 async def day(tmp_path, home, environment):
-    """The butler of the page, with its episodes waiting and the facts it knows."""
+    """The butler of the page, with its pending episodes and known facts."""
     async with app.open_butler(app.load_configuration(write_butler(tmp_path, "general")), environment) as butler:
         memory = replace(butler.modules[0].state, embedder=get_embedding_engine(home))
         caller = butler.caller(f"t-{uuid4().hex}")
@@ -49,24 +49,24 @@ async def day(tmp_path, home, environment):
             stored = await CALLS["memory_store_fact"](memory, caller, subject, predicate, content)
             ids[short] = stored["id"]
         for short, _, content in table("episode"):
-            (ids[short],) = await happened(memory, caller, content)
-        async with connected(butler.place.admin_dsn) as connection:
+            (ids[short],) = await store_episodes(memory, caller, content)
+        async with connected(butler.location.admin_dsn) as connection:
             yield memory, caller, ids, Archive(connection)
 
 
 async def test_the_day_of_the_page_ends_as_the_page_says(day):
     memory, caller, ids, archive = day
-    model = Thinker(answer(ids))
-    done = await consolidation.consolidate(minded(memory, model), caller)
+    model = ScriptedModel(answer(ids))
+    done = await consolidation.consolidate(with_model(memory, model), caller)
     assert (done["errors"], done["episodes"]) == ([], 5)
-    assert [asked.episodes for asked in model.asked] == [[ids[f"e{number}"] for number in range(1, 6)]]
-    assert all(ids[known] in model.asked[0].prompt for known in ("f1", "f2"))
+    assert [asked.episodes for asked in model.requests] == [[ids[f"e{number}"] for number in range(1, 6)]]
+    assert all(ids[known] in model.requests[0].prompt for known in ("f1", "f2"))
     assert await known_now(archive, caller.tenant, ids) == {tuple(row) for row in table("")}
-    assert await statuses(archive, caller.tenant) == ["consolidated"] * 5
+    assert await episode_statuses(archive, caller.tenant) == ["consolidated"] * 5
 
 
 async def known_now(archive: Archive, tenant: str, ids: dict[str, str]) -> set[tuple[str, ...]]:
-    """What is known, as the page writes it down."""
+    """The facts and rules of the tenant, as rows of the page's table."""
     short = {real: name for name, real in ids.items()}
     links = await archive.rows(
         "select source_id::text, target_id::text, relation from memory_links where tenant_id = $1", tenant
@@ -85,20 +85,22 @@ async def known_now(archive: Archive, tenant: str, ids: dict[str, str]) -> set[t
         )
     }
 
-    def told(row):
-        ends = {link["relation"]: f"`{short[link['target_id']]}`" for link in links if link["source_id"] == row["id"]}
-        became = "confirmed" if row["id"] in confirmed else "new"
-        became += f", in place of {ends['supersedes']}" if "supersedes" in ends else ""
-        source = ends.get("derived_from", "as before").strip("`")
-        # The page's cells lose the quotes at their own ends only.
-        return (became.strip("`"), row["kind"], row["key"], row["content"], row["scope"], source)
+    def table_row(row):
+        targets = {
+            link["relation"]: f"`{short[link['target_id']]}`" for link in links if link["source_id"] == row["id"]
+        }
+        change = "confirmed" if row["id"] in confirmed else "new"
+        change += f", in place of {targets['supersedes']}" if "supersedes" in targets else ""
+        source = targets.get("derived_from", "as before").strip("`")
+        # table() strips backticks only at the ends of a cell.
+        return (change.strip("`"), row["kind"], row["key"], row["content"], row["scope"], source)
 
-    return {told(row) for row in found}
+    return {table_row(row) for row in found}
 
 
 async def test_each_memory_of_the_page_says_where_it_came_from(day):
     memory, caller, ids, archive = day
-    done = await consolidation.consolidate(minded(memory, Thinker(answer(ids))), caller)
+    done = await consolidation.consolidate(with_model(memory, ScriptedModel(answer(ids))), caller)
     by_predicate = {each.get("predicate"): each["id"] for each in done["learned"]}
     edges = {}
     for predicate in ("allergic_to", "lives_in"):
@@ -108,9 +110,9 @@ async def test_each_memory_of_the_page_says_where_it_came_from(day):
         "allergic_to": {("derived_from", ids["e3"])},
         "lives_in": {("supersedes", ids["f1"]), ("derived_from", ids["e2"])},
     }
-    told = await CALLS["memory_history"](memory, caller, "fact", by_predicate["allergic_to"])
+    history = await CALLS["memory_history"](memory, caller, "fact", by_predicate["allergic_to"])
     (run,) = await archive.rows("select id::text from consolidation_runs where tenant_id = $1", caller.tenant)
-    assert [(event["actor"], event["request_id"]) for event in told["events"]] == [("local", run["id"])]
+    assert [(event["actor"], event["request_id"]) for event in history["events"]] == [("local", run["id"])]
     await archive.rows("delete from episodes where id = $1 returning 1", ids["e3"])
     (link,) = await CALLS["memory_links"](memory, caller, "fact", by_predicate["allergic_to"], "outgoing")
-    assert str(link["target_id"]) == ids["e3"], "the link stays when the episode is gone"
+    assert str(link["target_id"]) == ids["e3"], "the link stays when the episode is deleted"

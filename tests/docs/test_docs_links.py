@@ -1,4 +1,4 @@
-"""Every page can be found, and every link leads somewhere."""
+"""Links between pages: every link has a target, and every page can be reached."""
 
 import re
 import subprocess
@@ -17,42 +17,42 @@ CODE = re.compile(r"`[^`\n]*`")
 
 
 def pages() -> list[str]:
-    """Every page of the repository, whether it is committed yet or not; not those of a butler made in it to try."""
+    """Every page of the repository, committed or not, without those of a butler made in the checkout."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "*.md"]
     found = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\n")
-    return sorted(page for page in found if page and (ROOT / page).exists() and not tried(ROOT / page))
+    return sorted(page for page in found if page and (ROOT / page).exists() and not of_new_butler(ROOT / page))
 
 
-def tried(page: Path) -> bool:
-    """Whether the page belongs to a butler that somebody made here by the README."""
+def of_new_butler(page: Path) -> bool:
+    """Whether the page belongs to a butler made in the checkout, as the README shows."""
     return (page.parent / "butler.toml").exists() and page.parent.parent == ROOT
 
 
 def prose(page: str) -> str:
-    """The page without its code, in which brackets mean something else."""
+    """The page without its code blocks."""
     return FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
 
 
 def links(page: str) -> list[str]:
-    """Where the page's links lead, those to other sites left out."""
+    """The targets of the page's links, without those to other sites."""
     without_code = CODE.sub("code", prose(page))
     return [link for link in LINK.findall(without_code) if not re.match(r"[a-z]+:", link)]
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that headings of a page have in links."""
+    """The anchors of the page's headings."""
     headings = HEADING.findall(prose(str(page.relative_to(ROOT))))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def target(page: str, link: str) -> tuple[Path, str]:
-    """The file a link leads to, and the heading in it."""
+    """The file and the anchor of a link."""
     path, _, anchor = unquote(link).partition("#")
     return ((ROOT / page).parent / path).resolve() if path else ROOT / page, anchor
 
 
 def broken(page: str) -> list[str]:
-    """The links of a page that lead nowhere."""
+    """The links of a page without a target."""
     missing = []
     for link in links(page):
         file, anchor = target(page, link)
@@ -63,7 +63,7 @@ def broken(page: str) -> list[str]:
 
 
 def reachable() -> set[str]:
-    """The pages one gets to by following links from the entrances."""
+    """The pages that links from the entrances lead to."""
     seen: set[str] = set()
     waiting = list(ENTRANCES)
     while waiting:

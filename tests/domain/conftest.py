@@ -1,6 +1,6 @@
-"""Laws are looked at as long as it takes."""
+"""Hypothesis settings: no deadline for an example."""
 
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+settings.register_profile("no_deadline", deadline=None)
+settings.load_profile("no_deadline")

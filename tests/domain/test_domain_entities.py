@@ -1,4 +1,4 @@
-"""Whom a name means and what a merge keeps: pure, so tried with anything."""
+"""Resolution of names and merging of entities."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ NAMES = st.lists(st.sampled_from(["a", "A", "b", "B", "ä", "Ä", "c"]), max_siz
 
 
 @given(st.lists(CANDIDATES))
-def test_each_entity_is_there_once_and_no_better_match_of_it_was_found(found):
+def test_each_entity_appears_once_with_its_best_match(found):
     best = best_matches(found)
     assert {each.id for each in best} == {each.id for each in found}
     assert len(best) == len({each.id for each in best})
@@ -50,7 +50,7 @@ def test_each_entity_is_there_once_and_no_better_match_of_it_was_found(found):
 
 
 @given(st.lists(CANDIDATES), st.dictionaries(IDS, st.floats(-50, 50)), st.dictionaries(IDS, st.integers(0, 9)))
-def test_the_order_is_total_and_no_matter_how_they_came(found, points, shared):
+def test_the_order_is_total_and_does_not_depend_on_the_order_of_arrival(found, points, shared):
     overlaps = {each: KeywordOverlap(count, 10) for each, count in shared.items()}
     best = best_matches(found)
     answer = rank_candidates(best, overlaps, points)
@@ -68,35 +68,37 @@ def test_a_boost_lies_between_nothing_and_twenty(shared, more):
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), -1e9])
-def test_a_score_that_is_none_is_refused(score):
-    with pytest.raises(InvalidInput, match="a domain score is no score"):
+def test_a_domain_score_out_of_range_is_refused(score):
+    with pytest.raises(InvalidInput, match="a domain score is out of range"):
         ResolutionHints(domain_scores={UUID(int=1): score})
 
 
 @given(NAMES, st.sampled_from(["a", "B", "d"]))
-def test_names_are_kept_once_whatever_their_case_and_never_the_canonical_one(names, canonical):
-    kept = distinct_names(names, besides=canonical)
+def test_names_are_distinct_ignoring_case_and_never_the_canonical_one(names, canonical):
+    kept = distinct_names(names, excluding=canonical)
     assert len({name.lower() for name in kept}) == len(kept)
     assert canonical.lower() not in {name.lower() for name in kept}
     assert {name.lower() for name in names} <= {name.lower() for name in (*kept, canonical)}
-    assert distinct_names(kept, besides=canonical) == kept
+    assert distinct_names(kept, excluding=canonical) == kept
 
 
-def party(number: int, name: str, aliases=(), **metadata) -> MergeSide:
+def side(number: int, name: str, aliases=(), **metadata) -> MergeSide:
     return MergeSide(UUID(int=number), name, tuple(aliases), metadata)
 
 
 @given(NAMES, NAMES)
-def test_a_merge_loses_no_name_and_no_metadata(theirs, ours):
-    source, target = party(1, "S", theirs, a=1, b=1), party(2, "T", ours, b=2)
+def test_a_merge_loses_no_name_and_no_metadata(source_aliases, target_aliases):
+    source, target = side(1, "S", source_aliases, a=1, b=1), side(2, "T", target_aliases, b=2)
     aliases = entity_merge.merged_aliases(source, target)
-    assert {name.lower() for name in (*theirs, *ours, "S")} - {"t"} <= {name.lower() for name in aliases}
+    assert {name.lower() for name in (*source_aliases, *target_aliases, "S")} - {"t"} <= {
+        name.lower() for name in aliases
+    }
     assert entity_merge.merged_metadata(source, target) == {"a": 1, "b": 2}
-    gone = entity_merge.merged_away_metadata(source, target)
-    assert gone == {"a": 1, "b": 1, "merged_into": str(target.id), "former_name": "S"}
+    source_metadata = entity_merge.merged_away_metadata(source, target)
+    assert source_metadata == {"a": 1, "b": 1, "merged_into": str(target.id), "former_name": "S"}
 
 
-BELIEFS = st.lists(
+CONFLICTING_FACTS = st.lists(
     st.builds(
         ConflictingFact,
         st.uuids(),
@@ -109,22 +111,22 @@ BELIEFS = st.lists(
 )
 
 
-@given(BELIEFS)
-def test_of_each_conflict_the_stronger_stays_and_of_equals_the_targets(beliefs):
+@given(CONFLICTING_FACTS)
+def test_the_higher_confidence_wins_a_conflict_and_the_target_a_tie(facts):
     source, target = UUID(int=1), UUID(int=2)
-    settled = entity_merge.resolve_conflicts(beliefs, source, target)
-    gone = {each.superseded.id for each in settled}
-    left = [(each.scope, each.predicate) for each in beliefs if each.id not in gone]
-    assert len(left) == len(set(left)), "one live fact under a key"
-    assert {(each.scope, each.predicate) for each in beliefs} == set(left), "and no key without one"
-    for each in settled:
+    resolutions = entity_merge.resolve_conflicts(facts, source, target)
+    superseded = {each.superseded.id for each in resolutions}
+    keys = [(each.scope, each.predicate) for each in facts if each.id not in superseded]
+    assert len(keys) == len(set(keys)), "one live fact for a key"
+    assert {(each.scope, each.predicate) for each in facts} == set(keys), "and no key without one"
+    for each in resolutions:
         assert each.kept.entity_id != each.superseded.entity_id
         assert each.kept.confidence >= each.superseded.confidence
         if each.kept.confidence == each.superseded.confidence:
             assert each.kept.entity_id == target
 
 
-def test_the_page_says_what_the_domain_computes():
+def test_the_documented_scores_are_those_of_the_code():
     text = PAGE.read_text(encoding="utf-8")
     scores = dict(re.findall(r"^\| `(\w+)` \| .* \| (\d+) \|$", text, re.MULTILINE))
     assert {name: float(score) for name, score in scores.items()} == {each.value: each.score for each in NameMatch}
@@ -137,10 +139,10 @@ def test_the_page_says_what_the_domain_computes():
         assert float(base) == candidate.match.score
         assert rank_candidates([candidate], overlaps, {})[0].score == float(score)
     assert text.count("| Chloe Smith |") == text.count("| Chloe Martin |") == 2
-    assert f"of the {MOST_FACTS} latest at the most" in text
+    assert f"of the {MOST_FACTS} latest at most" in text
 
 
-def test_what_goes_in_is_one_line_trimmed_and_composed():
+def test_a_name_is_one_trimmed_line_of_composed_characters():
     entity = NewEntity(canonical_name=" Chloe\u0301\n M ", entity_type=EntityType.PERSON, aliases=("CHLOÉ M", " x "))
     assert (entity.canonical_name, entity.aliases) == ("Chloé M", ("x",))
     assert EntityChange(metadata={"a\x00": "b\x00"}).metadata == {"a": "b"}

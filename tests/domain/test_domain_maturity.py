@@ -1,4 +1,4 @@
-"""How rules earn and lose trust."""
+"""Promotion, demotion and inversion of rules."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -41,13 +41,13 @@ def test_maturity_moves_one_step_at_a_time_up_on_help_and_down_on_harm(before):
     if before.maturity is Maturity.ANTI_PATTERN:
         assert up is down is Maturity.ANTI_PATTERN
     else:
-        at = LADDER.index(before.maturity)
-        assert LADDER.index(up) - at in {0, 1}
-        assert LADDER.index(down) - at in {0, -1}
+        level = LADDER.index(before.maturity)
+        assert LADDER.index(up) - level in {0, 1}
+        assert LADDER.index(down) - level in {0, -1}
 
 
 @given(RECORDS)
-def test_a_mark_counts_once_and_keeps_what_it_does_not_concern(before):
+def test_a_mark_changes_only_its_own_counts(before):
     helped, harmed = after_helpful_mark(before), after_harmful_mark(before)
     assert (helped.applied, helped.successes) == (before.applied + 1, before.successes + 1)
     assert (harmed.applied, harmed.harms) == (before.applied + 1, before.harms + 1)
@@ -60,7 +60,7 @@ def test_a_mark_counts_once_and_keeps_what_it_does_not_concern(before):
 
 
 @given(RECORDS)
-def test_a_rule_that_waits_to_be_inverted_is_never_promoted(before):
+def test_a_rule_that_awaits_inversion_is_never_promoted(before):
     waiting = replace(before, awaits_inversion=True)
     assert maturity_after_help(after_helpful_mark(waiting)) is before.maturity
 
@@ -82,7 +82,7 @@ def test_four_successes_make_up_for_one_harm():
         (record(Maturity.ESTABLISHED, successes=15, effectiveness=1.0, days=29), Maturity.ESTABLISHED),
     ],
 )
-def test_promotion_starts_exactly_where_it_is_earned(before, after):
+def test_promotion_starts_exactly_at_its_thresholds(before, after):
     assert maturity_after_help(before) is after
 
 
@@ -97,12 +97,12 @@ def test_promotion_starts_exactly_where_it_is_earned(before, after):
         (record(Maturity.CANDIDATE, effectiveness=0.0), Maturity.CANDIDATE),
     ],
 )
-def test_demotion_starts_exactly_where_the_record_no_longer_bears_it(before, after):
+def test_demotion_starts_exactly_below_its_thresholds(before, after):
     assert maturity_after_harm(before) is after
 
 
 @pytest.mark.parametrize(
-    ("of", "needed"),
+    ("track_record", "needed"),
     [
         (record(harms=3, effectiveness=0.29), True),
         (record(harms=2, effectiveness=0.0), False),
@@ -110,5 +110,5 @@ def test_demotion_starts_exactly_where_the_record_no_longer_bears_it(before, aft
         (record(Maturity.ANTI_PATTERN, harms=9, effectiveness=0.0), False),
     ],
 )
-def test_a_rule_is_to_be_inverted_after_three_harms_and_little_good(of, needed):
-    assert needs_inversion(of) is needed
+def test_a_rule_needs_inversion_after_three_harms_and_low_effectiveness(track_record, needed):
+    assert needs_inversion(track_record) is needed

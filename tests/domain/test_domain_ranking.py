@@ -1,4 +1,4 @@
-"""The order candidates come in."""
+"""Ranking of search candidates."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -23,7 +23,7 @@ def fact(number: int, **known) -> Candidate:
 
 @st.composite
 def candidates(draw) -> list[Candidate]:
-    """Many of them with equal scores."""
+    """Candidates, many of them with equal scores."""
     numbers = draw(st.lists(st.integers(0, 10**6), unique=True, max_size=12))
     return [
         fact(
@@ -42,19 +42,19 @@ def candidates(draw) -> list[Candidate]:
     ]
 
 
-def in_order(scored) -> bool:
+def is_sorted(scored) -> bool:
     keys = [(-each.score, -each.candidate.created_at.timestamp(), each.candidate.id) for each in scored]
     return keys == sorted(keys)
 
 
 @given(candidates(), st.sampled_from(SearchMode), st.randoms(use_true_random=False))
-def test_the_order_is_total_and_does_not_depend_on_the_order_of_arrival(some, mode, chance):
+def test_the_order_is_total_and_does_not_depend_on_the_order_of_arrival(some, mode, random):
     """Scenario: Deterministic ordering with tie-breaking"""
-    shuffled = chance.sample(some, len(some))
+    shuffled = random.sample(some, len(some))
     assert rank_search(some, mode, 20) == rank_search(shuffled, mode, 20)
-    assert in_order(rank_search(some, mode, 20))
+    assert is_sorted(rank_search(some, mode, 20))
     assert rank_recall(some, ScoreWeights(), MATURITY, 100) == rank_recall(shuffled, ScoreWeights(), MATURITY, 100)
-    assert in_order(rank_recall(some, ScoreWeights(), MATURITY, 100))
+    assert is_sorted(rank_recall(some, ScoreWeights(), MATURITY, 100))
 
 
 def test_among_equals_the_newer_comes_first_and_then_the_smaller_id():
@@ -85,31 +85,31 @@ def test_a_rule_takes_its_importance_from_its_maturity():
     assert [each.importance for each in ordered] == [8.0, 6.0, 6.0, 4.0]
 
 
-def test_a_rule_that_waits_to_be_inverted_is_not_recalled():
+def test_a_rule_that_awaits_inversion_is_not_recalled():
     rule = Candidate(MemoryType.RULE, UUID(int=1), NOW, semantic_rank=1, maturity="candidate", awaits_inversion=True)
     assert rank_recall([rule], ScoreWeights(), MATURITY, 100) == []
 
 
-def test_what_fits_the_question_outweighs_what_was_used_of_late():
-    """With relevance squeezed near 1, a headache came before the blood type that was asked for."""
-    asked_for = fact(1, semantic_rank=1, keyword_rank=1, importance=5.0, idle_days=30.0, confidence=1.0)
+def test_relevance_outweighs_recent_use():
+    """With every relevance close to 1, recent memories would come before the one that answers the query."""
+    relevant = fact(1, semantic_rank=1, keyword_rank=1, importance=5.0, idle_days=30.0, confidence=1.0)
     recent = fact(2, semantic_rank=9, importance=5.0, idle_days=0.0, confidence=1.0)
-    assert rank_recall([recent, asked_for], ScoreWeights(), MATURITY, 100)[0].candidate == asked_for
+    assert rank_recall([recent, relevant], ScoreWeights(), MATURITY, 100)[0].candidate == relevant
 
 
-def test_blended_adds_up_how_near_a_memory_is_and_how_much_of_the_question_it_has():
-    near, wordy, both = (
+def test_blended_is_the_mean_of_similarity_and_coverage():
+    near, matching, both = (
         fact(1, similarity=0.8, coverage=0.0),
         fact(2, similarity=-0.2, coverage=0.5),
         fact(3, similarity=0.5, coverage=0.6),
     )
-    ordered = rank_search([near, wordy, both], SearchMode.BLENDED, 100)
-    assert [each.candidate for each in ordered] == [both, near, wordy]
+    ordered = rank_search([near, matching, both], SearchMode.BLENDED, 100)
+    assert [each.candidate for each in ordered] == [both, near, matching]
     assert [each.score for each in ordered] == pytest.approx([0.55, 0.4, 0.25])
     assert ordered[0].rrf_score is None
 
 
-def test_recall_takes_relevance_from_the_measures_where_they_are_known():
+def test_recall_takes_relevance_from_the_measures_if_there_is_a_coverage():
     ranked = fact(1, similarity=0.5, semantic_rank=1, keyword_rank=1)
     measured = ranked._replace(coverage=0.7)
     by_rank, by_measure = (rank_recall([each], ScoreWeights(), MATURITY, 100)[0] for each in (ranked, measured))

@@ -1,4 +1,4 @@
-"""How belief fades, how rankings fuse, and how the parts of a score add up."""
+"""Decay of confidence, fusion of ranks and the composite score."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -28,14 +28,14 @@ def test_confidence_never_rises_with_age(confidence, rate, some, more):
 
 
 @given(SHARES, st.none() | DAYS)
-def test_what_does_not_decay_stays_as_it_was_believed(confidence, days):
+def test_permanent_confidence_does_not_decay(confidence, days):
     """Scenario: Permanent facts never decay"""
     confirmed = None if days is None else NOW - timedelta(days=days)
     assert effective_confidence(confidence, 0.0, confirmed, NOW) == confidence
 
 
 @given(SHARES, st.floats(0.0001, 10))
-def test_what_was_never_confirmed_is_not_believed(confidence, rate):
+def test_an_unconfirmed_memory_has_no_confidence(confidence, rate):
     """Scenario: Unconfirmed memory returns zero confidence"""
     assert effective_confidence(confidence, rate, None, NOW) == 0.0
 
@@ -49,7 +49,7 @@ def test_a_confirmation_from_the_future_counts_as_one_from_now(confidence, rate,
 @pytest.mark.parametrize(
     ("permanence", "half_life_days"), [("stable", 346.6), ("standard", 86.6), ("volatile", 23.1), ("ephemeral", 6.9)]
 )
-def test_belief_halves_in_the_time_its_permanence_says(permanence, half_life_days):
+def test_confidence_halves_in_the_half_life_of_its_permanence(permanence, half_life_days):
     rate = Permanence.named(permanence).decay_rate
     left = effective_confidence(1.0, rate, NOW - timedelta(days=half_life_days), NOW)
     assert left == pytest.approx(0.5, abs=0.005)
@@ -73,7 +73,7 @@ def test_recency_is_full_now_nothing_without_a_reference_and_never_above_one():
 
 
 @given(RANKS, RANKS, st.integers(1, 100))
-def test_fusing_does_not_care_which_arm_is_which(one, other, depth):
+def test_fusion_is_symmetric(one, other, depth):
     assert rrf_score(one, other, depth) == rrf_score(other, one, depth)
 
 
@@ -83,7 +83,7 @@ def test_a_better_rank_never_fuses_to_a_worse_score(rank, other, step):
 
 
 @given(st.integers(1, 100))
-def test_a_missing_rank_counts_as_the_one_behind_the_last(depth):
+def test_a_missing_rank_counts_as_the_one_after_the_last(depth):
     assert rrf_score(3, None, depth) == 1 / 63 + 1 / (60 + depth + 1)
 
 

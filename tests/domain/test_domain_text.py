@@ -1,4 +1,4 @@
-"""Texts on their way in: made storable, made searchable, or refused."""
+"""Validation and preparation of texts, and selection of search terms."""
 
 import math
 import unicodedata
@@ -28,9 +28,9 @@ from butlers.modules.memory.domain.model import (
     validate_short_text,
 )
 from butlers.modules.memory.domain.text import (
-    LONGEST_INDEXED_BYTES,
-    LONGEST_RANKED_CHARACTERS,
-    LONGEST_VECTOR_BYTES,
+    MAX_INDEXED_BYTES,
+    MAX_QUERY_CHARACTERS,
+    MAX_VECTOR_BYTES,
     one_line,
     preprocess_query,
     preprocess_text,
@@ -38,83 +38,83 @@ from butlers.modules.memory.domain.text import (
     validate_query,
 )
 
-ANYTHING = st.text(st.characters(), max_size=80)
+ANY_TEXT = st.text(st.characters(), max_size=80)
 BLANKS = st.text(st.sampled_from(" \t\n\r\x00\u00a0\u2003\x85\x1f"), max_size=5)
 
 
-@given(ANYTHING)
+@given(ANY_TEXT)
 def test_preprocessed_text_has_no_nul_bytes(text):
     """Scenario: NUL bytes removed"""
     assert "\x00" not in preprocess_text(f"a\x00{text}\x00b")
     assert preprocess_text("a\x00b") == "ab"
 
 
-@given(ANYTHING)
+@given(ANY_TEXT)
 def test_preprocessed_text_has_single_spaces_only(text):
     """Scenario: Whitespace normalization"""
-    done = preprocess_text(text)
-    assert done == " ".join(done.split())
+    prepared = preprocess_text(text)
+    assert prepared == " ".join(prepared.split())
     assert preprocess_text("a \t\n b\r\n") == "a b"
-    assert preprocess_text(done) == done
+    assert preprocess_text(prepared) == prepared
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "€", "𠀀"])
 @pytest.mark.parametrize("before", ["", "a", "ab", "abc"])
-def test_a_megabyte_is_kept_and_cut_on_a_whole_character(before, letter):
-    long = before + letter * (LONGEST_INDEXED_BYTES // len(letter.encode()) + 1)
+def test_text_is_cut_to_a_megabyte_without_splitting_a_character(before, letter):
+    long = before + letter * (MAX_INDEXED_BYTES // len(letter.encode()) + 1)
     cut = preprocess_text(long)
-    assert LONGEST_INDEXED_BYTES - 4 < len(cut.encode()) <= LONGEST_INDEXED_BYTES
+    assert MAX_INDEXED_BYTES - 4 < len(cut.encode()) <= MAX_INDEXED_BYTES
     assert long.startswith(cut)
     assert preprocess_query(long) == long
 
 
-@given(ANYTHING)
-def test_a_query_is_tidied_and_never_cut(text):
+@given(ANY_TEXT)
+def test_a_query_is_normalized_and_never_cut(text):
     """Scenario: Search query preprocessing"""
     assert preprocess_query(text) == preprocess_text(text)
     assert preprocess_query(None) == preprocess_query("") == preprocess_query(" \x00") == ""
 
 
 @given(BLANKS)
-def test_a_blank_question_is_refused(text):
+def test_a_blank_query_is_refused(text):
     with pytest.raises(InvalidInput, match="query is blank"):
         validate_query(text)
 
 
-def test_of_a_very_long_question_the_beginning_is_asked():
+def test_only_the_beginning_of_a_very_long_query_is_searched():
     assert validate_query("word " * 1000) == ("word " * 1000).strip()
-    assert validate_query("é" * 1_000_000) == "é" * LONGEST_RANKED_CHARACTERS
+    assert validate_query("é" * 1_000_000) == "é" * MAX_QUERY_CHARACTERS
 
 
-@given(ANYTHING)
-def test_what_is_indexed_is_what_a_query_is_compared_with(text):
+@given(ANY_TEXT)
+def test_indexed_text_is_prepared_like_a_query(text):
     assert truncate_for_index(text) == preprocess_text(text)
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "€", "𠀀"])
-def test_what_is_indexed_is_bounded_in_bytes_and_whole(letter):
-    long = letter * LONGEST_VECTOR_BYTES
-    assert LONGEST_VECTOR_BYTES - 4 < len(truncate_for_index(long).encode()) <= LONGEST_VECTOR_BYTES
+def test_indexed_text_is_bounded_in_bytes_without_splitting_a_character(letter):
+    long = letter * MAX_VECTOR_BYTES
+    assert MAX_VECTOR_BYTES - 4 < len(truncate_for_index(long).encode()) <= MAX_VECTOR_BYTES
     assert long.startswith(truncate_for_index(long))
 
 
-@given(ANYTHING)
-def test_what_is_stored_can_be_stored(text):
-    kept = sanitize_text(text)
-    kept.encode()
-    assert "\x00" not in kept
-    assert unicodedata.is_normalized("NFC", kept)
-    assert sanitize_text(kept) == kept
+@given(ANY_TEXT)
+def test_sanitized_text_can_be_stored(text):
+    storable = sanitize_text(text)
+    storable.encode()
+    assert "\x00" not in storable
+    assert unicodedata.is_normalized("NFC", storable)
+    assert sanitize_text(storable) == storable
 
 
-def test_two_ways_to_write_a_name_are_one_name():
+def test_equivalent_spellings_of_a_name_have_one_key():
     assert NewFact(subject="Zoe\u0308", predicate="p", content="c").key == (
         NewFact(subject=" Zo\u00eb ", predicate="p", content="d").key
     )
 
 
 @given(BLANKS)
-def test_a_blank_text_is_refused_whatever_it_is_blank_with(blank):
+def test_every_kind_of_blank_text_is_refused(blank):
     for build in (
         lambda: NewFact(subject=blank, predicate="p", content="c"),
         lambda: NewFact(subject="s", predicate=blank, content="c"),
@@ -170,59 +170,59 @@ def test_every_permanence_has_its_rate():
     assert rates == {"permanent": 0.0, "stable": 0.002, "standard": 0.008, "volatile": 0.03, "ephemeral": 0.1}
 
 
-def test_a_permanence_that_is_none_is_refused_with_those_there_are():
+def test_an_unknown_permanence_is_refused_with_the_list_of_known_ones():
     """Scenario: Invalid permanence rejected"""
     with pytest.raises(ValueError, match="'forever' is not a permanence") as refused:
         Permanence.named("forever")
     assert "permanent, stable, standard, volatile, ephemeral" in str(refused.value)
 
 
-def test_tags_come_once_each_in_their_order_and_not_in_hundreds():
+def test_tags_are_distinct_in_order_and_limited():
     assert NewRule(content="c", tags=("b", "a", " b ")).tags == ("b", "a")
     with pytest.raises(InvalidInput, match="51 tags are too many"):
         NewRule(content="c", tags=tuple(map(str, range(51))))
 
 
-@given(ANYTHING)
-def test_folding_makes_one_printable_line(text):
-    folded = one_line(text)
-    assert folded.isprintable()
-    assert one_line(folded) == folded
+@given(ANY_TEXT)
+def test_one_line_is_printable(text):
+    line = one_line(text)
+    assert line.isprintable()
+    assert one_line(line) == line
 
 
 WORDS = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=200)
 
 
 @given(WORDS, st.dictionaries(st.text(min_size=1, max_size=2), st.floats(0, 1)), st.integers(1, 10**6))
-def test_the_words_picked_are_bounded_the_rarest_and_never_none_of_some(words, frequencies, size):
+def test_the_selected_terms_are_bounded_the_rarest_and_not_empty(words, frequencies, size):
     alone, pairs, reserve = select_terms(words, frequencies, size, 20)
     assert alone is not None
     assert len(alone) <= MAX_TERMS
     assert bool(alone or reserve) == bool(words)
     share = lambda word: frequencies.get(word, 0.0)  # noqa: E731
-    left = set(words) - set(alone)
-    assert not alone or not left or max(map(share, alone)) <= min(map(share, left))
-    assert left.issuperset({*reserve, *(word for pair in pairs for word in pair)})
-    together = sum(share(one) * share(other) for one, other in pairs)
-    assert sum(map(share, alone)) * size + together * size <= MAX_RANKED_ROWS * 1.001
+    others = set(words) - set(alone)
+    assert not alone or not others or max(map(share, alone)) <= min(map(share, others))
+    assert others.issuperset({*reserve, *(word for pair in pairs for word in pair)})
+    pair_share = sum(share(one) * share(other) for one, other in pairs)
+    assert sum(map(share, alone)) * size + pair_share * size <= MAX_RANKED_ROWS * 1.001
     assert len(pairs) == len(set(map(frozenset, pairs))) <= math.comb(MAX_PAIRED_TERMS, 2)
 
 
-def test_the_commonest_words_go_once_the_rarer_ones_bring_enough():
+def test_common_terms_are_left_out_if_rare_ones_find_enough():
     frequencies = {"the": 0.9, "user": 0.5, "peanut": 0.005}
     assert select_terms(["the", "user", "peanut"], frequencies, 100_000, 20) == TermSelection(["peanut"])
     assert select_terms(["the", "user", "peanut"], frequencies, 100, 20) == TermSelection(["peanut", "user", "the"])
 
 
-def test_common_words_are_looked_up_two_at_a_time_where_the_rare_ones_bring_too_little():
+def test_common_terms_are_looked_up_in_pairs_if_rare_ones_find_too_little():
     frequencies = {"plan": 0.06, "flight": 0.04, "late": 0.05}
     found = select_terms(["plan", "flight", "zurich", "late"], frequencies, 100_000, 20)
     assert found == TermSelection(["zurich"], [("flight", "late"), ("flight", "plan")], ["flight"])
 
 
-def test_a_word_says_the_more_the_fewer_of_those_found_have_it():
-    says = term_weights(["user", "jazz", "peanut"], [{"user", "jazz"}, {"user"}, {"user"}])
-    assert says.weights == {
+def test_a_term_weighs_more_the_fewer_memories_have_it():
+    result = term_weights(["user", "jazz", "peanut"], [{"user", "jazz"}, {"user"}, {"user"}])
+    assert result.weights == {
         "user": pytest.approx(-math.log(3.5 / 4)),
         "jazz": pytest.approx(-math.log(1.5 / 4)),
         "peanut": pytest.approx(-math.log(0.5 / 4)),
@@ -230,19 +230,19 @@ def test_a_word_says_the_more_the_fewer_of_those_found_have_it():
 
 
 @given(st.sets(st.text(max_size=2), max_size=40), st.data())
-def test_coverage_lies_between_none_and_all_of_a_question_and_grows_with_each_word(words, data):
+def test_coverage_is_between_0_and_1_and_grows_with_each_term(words, data):
     choice = st.sets(st.sampled_from(sorted(words))) if words else st.just(set())
     found = data.draw(st.lists(choice, max_size=20))
-    says = term_weights(words, found)
-    assert says.weights.keys() == words
-    assert all(weight > 0 for weight in says.weights.values())
+    result = term_weights(words, found)
+    assert result.weights.keys() == words
+    assert all(weight > 0 for weight in result.weights.values())
     some = data.draw(choice)
     more = some | data.draw(choice)
-    assert 0 == says.coverage([]) <= says.coverage(some) <= says.coverage(more) + 1e-9 <= 1 + 1e-9
-    assert says.coverage(words) == (pytest.approx(1) if words else 0)
+    assert 0 == result.coverage([]) <= result.coverage(some) <= result.coverage(more) + 1e-9 <= 1 + 1e-9
+    assert result.coverage(words) == (pytest.approx(1) if words else 0)
 
 
-def test_whoever_has_the_most_telling_words_of_a_long_question_has_all_of_it():
-    says = term_weights([f"w{number}" for number in range(60)], [])
-    assert says.coverage([f"w{number}" for number in range(MAX_WEIGHTED_TERMS)]) == 1.0
-    assert says.coverage(["w0"]) == pytest.approx(1 / MAX_WEIGHTED_TERMS)
+def test_the_heaviest_terms_of_a_long_query_are_full_coverage():
+    result = term_weights([f"w{number}" for number in range(60)], [])
+    assert result.coverage([f"w{number}" for number in range(MAX_WEIGHTED_TERMS)]) == 1.0
+    assert result.coverage(["w0"]) == pytest.approx(1 / MAX_WEIGHTED_TERMS)

@@ -1,4 +1,4 @@
-"""The same memory, tools and archive as the tests of memory have."""
+"""The fixtures of the memory tests."""
 
 from memory.conftest import archive, butler, caller, engine, loop, memory, place, stranger, tools
 

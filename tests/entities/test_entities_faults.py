@@ -1,4 +1,4 @@
-"""Entities under fire: writers at once, a merge that fails half-way, any sequence of what can be done."""
+"""Faults of entities: concurrent writers, a merge that fails half-way, random sequences of operations."""
 
 import asyncio
 import uuid
@@ -18,21 +18,21 @@ from butlers.modules.memory.domain.errors import EntityMergedAway
 from butlers.modules.memory.domain.model import MemoryType, NewFact
 from butlers.modules.memory.operations import entities, management, writing
 from butlers.modules.memory.store import entities as store
-from database.stage import connected, eventually
-from memory.stage import ASKED, Archive
+from database.butler_processes import connected, eventually
+from memory.memory_fixtures import REQUEST, Archive
 
 
-async def made(memory, caller, name: str) -> uuid.UUID:
+async def create_entity(memory, caller, name: str) -> uuid.UUID:
     new = NewEntity(canonical_name=name, entity_type=EntityType.PERSON)
-    return uuid.UUID((await entities.create(memory, caller, new, ASKED))["id"])
+    return uuid.UUID((await entities.create(memory, caller, new, REQUEST))["id"])
 
 
-def color(entity_id: uuid.UUID, content: str) -> NewFact:
+def color_fact(entity_id: uuid.UUID, content: str) -> NewFact:
     return NewFact(subject="Chloe", predicate="color", content=content, entity_id=entity_id)
 
 
 async def assert_sound(archive: Archive, tenant: str) -> None:
-    """No live fact belongs to a merged entity, and no key has two."""
+    """Assert that no live fact belongs to a merged entity and no key has two live facts."""
     assert (
         await archive.rows(
             "select f.id from facts f join entities e on e.tenant_id = f.tenant_id and e.id = f.entity_id"
@@ -53,12 +53,15 @@ async def assert_sound(archive: Archive, tenant: str) -> None:
 
 async def test_row_03_of_opposite_merges_at_once_one_wins_and_the_other_gets_a_conflict(memory, caller, archive):
     for number in range(15):
-        one, two = await made(memory, caller, f"one {number}"), await made(memory, caller, f"two {number}")
+        one, two = (
+            await create_entity(memory, caller, f"one {number}"),
+            await create_entity(memory, caller, f"two {number}"),
+        )
         for each in (one, two):
-            await writing.store_fact(memory, caller, color(each, f"of {each}"), ASKED)
+            await writing.store_fact(memory, caller, color_fact(each, f"of {each}"), REQUEST)
         pairs = ((one, two), (two, one)) if number % 2 else ((two, one), (one, two))
         results = await asyncio.gather(
-            *(entities.merge(memory, caller, *pair, ASKED) for pair in pairs), return_exceptions=True
+            *(entities.merge(memory, caller, *pair, REQUEST) for pair in pairs), return_exceptions=True
         )
         assert Counter(type(each) for each in results) == {dict: 1, EntityMergedAway: 1}, results
         assert await archive.count("facts", caller.tenant, "validity = 'active'") == number + 1
@@ -67,12 +70,12 @@ async def test_row_03_of_opposite_merges_at_once_one_wins_and_the_other_gets_a_c
 
 
 async def test_row_03_merges_in_a_circle_end_without_a_deadlock(memory, caller, archive):
-    ring = [await made(memory, caller, f"ring {number}") for number in range(6)]
+    ring = [await create_entity(memory, caller, f"ring {number}") for number in range(6)]
     for each in ring:
-        await writing.store_fact(memory, caller, color(each, f"of {each}"), ASKED)
+        await writing.store_fact(memory, caller, color_fact(each, f"of {each}"), REQUEST)
     pairs = zip(ring, [*ring[1:], ring[0]], strict=True)
     results = await asyncio.gather(
-        *(entities.merge(memory, caller, *pair, ASKED) for pair in pairs), return_exceptions=True
+        *(entities.merge(memory, caller, *pair, REQUEST) for pair in pairs), return_exceptions=True
     )
     assert {type(each) for each in results} <= {dict, EntityMergedAway}, results
     merged = sum(isinstance(each, dict) for each in results)
@@ -84,9 +87,12 @@ async def test_row_03_merges_in_a_circle_end_without_a_deadlock(memory, caller, 
 
 async def test_row_02_storing_against_merging_ends_in_one_of_the_two_orders(memory, caller, archive):
     for number in range(12):
-        source, target = await made(memory, caller, f"s {number}"), await made(memory, caller, f"t {number}")
-        merge = entities.merge(memory, caller, source, target, ASKED)
-        store_it = writing.store_fact(memory, caller, color(source, f"new {number}"), ASKED)
+        source, target = (
+            await create_entity(memory, caller, f"s {number}"),
+            await create_entity(memory, caller, f"t {number}"),
+        )
+        merge = entities.merge(memory, caller, source, target, REQUEST)
+        store_it = writing.store_fact(memory, caller, color_fact(source, f"new {number}"), REQUEST)
         calls = (merge, store_it) if number % 2 else (store_it, merge)
         results: list[Any] = [*await asyncio.gather(*calls, return_exceptions=True)]
         merged, stored = results if number % 2 else reversed(results)
@@ -102,13 +108,13 @@ async def test_row_02_storing_against_merging_ends_in_one_of_the_two_orders(memo
 
 
 async def test_row_02_many_stores_on_both_sides_of_a_merge_leave_one_live_fact(memory, caller, archive):
-    source, target = await made(memory, caller, "source"), await made(memory, caller, "target")
+    source, target = await create_entity(memory, caller, "source"), await create_entity(memory, caller, "target")
     stores = [
-        writing.store_fact(memory, caller, color(each, f"{name} {number}"), ASKED)
+        writing.store_fact(memory, caller, color_fact(each, f"{name} {number}"), REQUEST)
         for number in range(10)
         for name, each in (("theirs", source), ("ours", target))
     ]
-    calls = [*stores[:10], entities.merge(memory, caller, source, target, ASKED), *stores[10:]]
+    calls = [*stores[:10], entities.merge(memory, caller, source, target, REQUEST), *stores[10:]]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(each) for each in results} <= {dict, EntityMergedAway}, results
     stored = [each for each in results if isinstance(each, dict) and "source_entity_id" not in each]
@@ -119,14 +125,14 @@ async def test_row_02_many_stores_on_both_sides_of_a_merge_leave_one_live_fact(m
 
 async def test_a_store_waits_for_the_merge_under_way_and_is_told_where_to_go(memory, caller, archive):
     """Scenario: Row-level locking during merge"""
-    source, target = await made(memory, caller, "source"), await made(memory, caller, "target")
+    source, target = await create_entity(memory, caller, "source"), await create_entity(memory, caller, "target")
     async with memory.transaction(caller) as tx:
         assert set(await store.lock(tx, caller, source, target)) == {source, target}
         storing = [
-            asyncio.create_task(writing.store_fact(memory, caller, color(each, "blue"), ASKED))
+            asyncio.create_task(writing.store_fact(memory, caller, color_fact(each, "blue"), REQUEST))
             for each in (source, target)
         ]
-        await eventually(lambda: waiting(archive, 2), "both stores to wait")
+        await eventually(lambda: wait_for_locks(archive, 2), "both stores to wait")
         await store.write_merge_source(tx, caller, source, {"merged_into": str(target)})
     refused, stored = await asyncio.gather(*storing, return_exceptions=True)
     assert isinstance(refused, EntityMergedAway)
@@ -134,7 +140,7 @@ async def test_a_store_waits_for_the_merge_under_way_and_is_told_where_to_go(mem
     await assert_sound(archive, caller.tenant)
 
 
-async def waiting(archive: Archive, number: int) -> bool:
+async def wait_for_locks(archive: Archive, number: int) -> bool:
     (row,) = await archive.rows(
         "select count(*) as n from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     )
@@ -143,13 +149,16 @@ async def waiting(archive: Archive, number: int) -> bool:
 
 async def test_a_restored_fact_and_a_merge_at_once_never_make_two(memory, caller, archive):
     for number in range(10):
-        source, target = await made(memory, caller, f"s {number}"), await made(memory, caller, f"t {number}")
-        gone = uuid.UUID((await writing.store_fact(memory, caller, color(target, "green"), ASKED))["id"])
-        await management.forget(memory, caller, MemoryType.FACT, gone, ASKED)
-        await writing.store_fact(memory, caller, color(source, "blue"), ASKED)
+        source, target = (
+            await create_entity(memory, caller, f"s {number}"),
+            await create_entity(memory, caller, f"t {number}"),
+        )
+        gone = uuid.UUID((await writing.store_fact(memory, caller, color_fact(target, "green"), REQUEST))["id"])
+        await management.forget(memory, caller, MemoryType.FACT, gone, REQUEST)
+        await writing.store_fact(memory, caller, color_fact(source, "blue"), REQUEST)
         calls = [
-            entities.merge(memory, caller, source, target, ASKED),
-            management.restore(memory, caller, MemoryType.FACT, gone, ASKED),
+            entities.merge(memory, caller, source, target, REQUEST),
+            management.restore(memory, caller, MemoryType.FACT, gone, REQUEST),
         ]
         results = await asyncio.gather(*(calls if number % 2 else reversed(calls)), return_exceptions=True)
         assert all(isinstance(each, (dict, Conflict)) for each in results), results
@@ -157,8 +166,8 @@ async def test_a_restored_fact_and_a_merge_at_once_never_make_two(memory, caller
 
 
 @asynccontextmanager
-async def failing(archive: Archive, table: str, tenant: str):
-    """Writes of that tenant to that table fail, as a disk or a constraint might make them."""
+async def fail_writes(archive: Archive, table: str, tenant: str):
+    """Make the writes of a tenant to a table fail."""
     run = archive.connection.execute
     await run(
         "create or replace function fail_on_purpose() returns trigger language plpgsql as"
@@ -183,7 +192,7 @@ async def test_a_merge_that_fails_half_way_has_changed_nothing_and_can_be_sent_a
         await tools.fact(f"color of {each}", entity_id=each)
     before = await archive.everything(tools.tenant)
     asked = {"source_entity_id": source, "target_entity_id": target, "idempotency_key": "k"}
-    async with failing(archive, table, tools.tenant):
+    async with fail_writes(archive, table, tools.tenant):
         assert (await tools.refusal("entity_merge", **asked)).startswith("internal: ")
     assert await archive.everything(tools.tenant) == before
     done = await tools("entity_merge", **asked)
@@ -193,10 +202,13 @@ async def test_a_merge_that_fails_half_way_has_changed_nothing_and_can_be_sent_a
 
 async def test_a_merge_cancelled_at_any_moment_is_done_or_not(memory, caller, archive):
     for number in range(12):
-        source, target = await made(memory, caller, f"s {number}"), await made(memory, caller, f"t {number}")
+        source, target = (
+            await create_entity(memory, caller, f"s {number}"),
+            await create_entity(memory, caller, f"t {number}"),
+        )
         for each in (source, target):
-            await writing.store_fact(memory, caller, color(each, f"of {each}"), ASKED)
-        call = asyncio.create_task(entities.merge(memory, caller, source, target, ASKED))
+            await writing.store_fact(memory, caller, color_fact(each, f"of {each}"), REQUEST)
+        call = asyncio.create_task(entities.merge(memory, caller, source, target, REQUEST))
         await asyncio.sleep(0.001 * number)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
@@ -210,7 +222,7 @@ NAMES = st.sampled_from(["Chloe", "CHLOE", "Chloé", "Ada", "李明", "Coco"])
 
 
 class Entities(RuleBasedStateMachine):
-    """Anything that can be done with entities and their facts, in any order."""
+    """Operations on entities and their facts, in random order."""
 
     known = Bundle("known")
     stored = Bundle("stored")
@@ -225,7 +237,7 @@ class Entities(RuleBasedStateMachine):
         self.living: set[uuid.UUID] = set()
 
     def attempt(self, work: Any) -> Any:
-        """What is answered, or the fault an agent would read; anything else is a defect."""
+        """Return the answer or the fault; any other exception fails the test."""
         try:
             return self.run(work)
         except (Conflict, AlreadyExists, InvalidInput):
@@ -234,7 +246,7 @@ class Entities(RuleBasedStateMachine):
     @rule(target=known, name=NAMES, aliases=st.lists(NAMES, max_size=2))
     def create(self, name, aliases):
         new = NewEntity(canonical_name=name, entity_type=EntityType.PERSON, aliases=tuple(aliases))
-        answer = self.attempt(entities.create(self.memory, self.caller, new, ASKED))
+        answer = self.attempt(entities.create(self.memory, self.caller, new, REQUEST))
         if answer is None:
             return uuid.uuid4()
         self.living.add(uuid.UUID(answer["id"]))
@@ -244,14 +256,14 @@ class Entities(RuleBasedStateMachine):
     def update(self, entity, aliases, name):
         if entity in self.living:
             change = EntityChange(aliases=tuple(aliases), canonical_name=name)
-            self.attempt(entities.update(self.memory, self.caller, entity, change, ASKED))
+            self.attempt(entities.update(self.memory, self.caller, entity, change, REQUEST))
 
     @rule(target=stored, entity=known, predicate=st.sampled_from("pq"), content=st.sampled_from("ab"))
     def store(self, entity, predicate, content):
         if entity not in self.living:
             return None
         fact = NewFact(subject="s", predicate=predicate, content=content, entity_id=entity)
-        answer = self.attempt(writing.store_fact(self.memory, self.caller, fact, ASKED))
+        answer = self.attempt(writing.store_fact(self.memory, self.caller, fact, REQUEST))
         self.facts.add(answer["id"])
         return uuid.UUID(answer["id"])
 
@@ -259,7 +271,7 @@ class Entities(RuleBasedStateMachine):
     def turn(self, fact, way):
         if fact:
             work = getattr(management, way)
-            self.attempt(work(self.memory, self.caller, MemoryType.FACT, fact, ASKED))
+            self.attempt(work(self.memory, self.caller, MemoryType.FACT, fact, REQUEST))
 
     @rule(fact=stored, confidence=st.sampled_from(["0.1", "0.5", "0.9"]))
     def doubt(self, fact, confidence):
@@ -271,7 +283,7 @@ class Entities(RuleBasedStateMachine):
         if not {source, into} <= self.living:
             return
         before = self.run(self.archive.count("facts", self.caller.tenant, "validity = 'active'"))
-        answer = self.attempt(entities.merge(self.memory, self.caller, source, into, ASKED))
+        answer = self.attempt(entities.merge(self.memory, self.caller, source, into, REQUEST))
         assert (answer is None) == (source == into)
         if answer:
             self.living.discard(source)
@@ -282,7 +294,7 @@ class Entities(RuleBasedStateMachine):
     def merge_what_may_be_gone(self, source, into):
         if not {source, into} <= self.living:
             with pytest.raises(Fault):
-                self.run(entities.merge(self.memory, self.caller, source, into, ASKED))
+                self.run(entities.merge(self.memory, self.caller, source, into, REQUEST))
 
     @invariant()
     def no_fact_is_lost(self):
@@ -329,13 +341,13 @@ async def test_a_merge_of_many_facts_is_one_merge(tools, archive):
 
 
 async def test_a_connection_cut_in_the_middle_of_a_merge_leaves_nothing_of_it(butler, memory, caller, archive):
-    source, target = await made(memory, caller, "source"), await made(memory, caller, "target")
-    held = (await writing.store_fact(memory, caller, color(source, "blue"), ASKED))["id"]
+    source, target = await create_entity(memory, caller, "source"), await create_entity(memory, caller, "target")
+    held = (await writing.store_fact(memory, caller, color_fact(source, "blue"), REQUEST))["id"]
     before = await archive.everything(caller.tenant)
-    async with connected(butler.place.admin_dsn) as other, other.transaction():
+    async with connected(butler.location.admin_dsn) as other, other.transaction():
         await other.execute("select from facts where id = $1 for update", held)
-        merging = asyncio.create_task(entities.merge(memory, caller, source, target, ASKED))
-        await eventually(lambda: waiting(archive, 1), "the merge to wait for the fact")
+        merging = asyncio.create_task(entities.merge(memory, caller, source, target, REQUEST))
+        await eventually(lambda: wait_for_locks(archive, 1), "the merge to wait for the fact")
         await archive.rows(
             "select pg_terminate_backend(pid) from pg_stat_activity"
             " where datname = current_database() and wait_event_type = 'Lock'"
@@ -344,4 +356,4 @@ async def test_a_connection_cut_in_the_middle_of_a_merge_leaves_nothing_of_it(bu
     assert isinstance(result, Fault)
     assert result.code == "unavailable"
     assert await archive.everything(caller.tenant) == before
-    assert await entities.merge(memory, caller, source, target, ASKED)
+    assert await entities.merge(memory, caller, source, target, REQUEST)

@@ -1,4 +1,4 @@
-"""Entities in exported files: all go out and come back, and no live fact comes to one that was merged away."""
+"""Entities in export files: all are exported and imported, and no live fact is imported for a merged one."""
 
 import asyncio
 import io
@@ -9,10 +9,10 @@ import pytest
 from butlers.errors import Conflict
 from butlers.modules.memory.operations import entities, export_import
 from butlers.modules.memory.store.export_import import RecordKind
-from memory.stage import ASKED
+from memory.memory_fixtures import REQUEST
 
 
-async def exported(memory, caller) -> bytes:
+async def export_lines(memory, caller) -> bytes:
     out = io.StringIO()
     await export_import.export_tenant(memory, caller, out.write)
     return out.getvalue().encode()
@@ -22,7 +22,7 @@ async def test_entities_merged_or_not_come_back_as_they_were_and_are_found(memor
     gone, kept = await tools.entity("Chloé", aliases=["Coco"]), await tools.entity("Chloe Martin")
     await tools.fact("tea", entity_id=gone)
     await tools("entity_merge", source_entity_id=gone, target_entity_id=kept)
-    file = await exported(memory, caller)
+    file = await export_lines(memory, caller)
     other = type(caller)(tenant=stranger.tenant, butler=memory.butler)
     await export_import.import_file(memory, other, io.BytesIO(file))
     columns = "id, canonical_name, entity_type, aliases, metadata, names, created_at, updated_at"
@@ -39,7 +39,7 @@ async def test_entities_merged_or_not_come_back_as_they_were_and_are_found(memor
 async def test_a_file_from_before_a_merge_brings_no_live_fact_to_the_tombstone(memory, caller, tools, archive):
     source, target = await tools.entity("Chloe"), await tools.entity("Chloe Martin")
     fact = await tools.fact("tea", subject="Chloe", predicate="drink", entity_id=source)
-    file = await exported(memory, caller)
+    file = await export_lines(memory, caller)
     await tools("entity_merge", source_entity_id=source, target_entity_id=target)
     again = await export_import.import_file(memory, caller, io.BytesIO(file), merge=True)
     assert again.skipped[RecordKind.FACT] == 1, "what is there already is left where it is now"
@@ -55,7 +55,7 @@ async def test_a_file_from_before_a_merge_brings_no_live_fact_to_the_tombstone(m
 async def test_a_merge_and_an_import_at_once_leave_no_live_fact_on_a_tombstone(memory, caller, tools, archive):
     source, target = await tools.entity("Chloe"), await tools.entity("Chloe Martin")
     await tools.fact("tea", subject="Chloe", predicate="drink", entity_id=source)
-    file = await exported(memory, caller)
+    file = await export_lines(memory, caller)
     for number in range(6):
         extra = file.replace(b'"drink"', f'"drink {number}"'.encode())
         for fact in await archive.rows("select id::text from facts where tenant_id = $1", tools.tenant):
@@ -65,7 +65,7 @@ async def test_a_merge_and_an_import_at_once_leave_no_live_fact_on_a_tombstone(m
         extra = extra.replace(b'"Chloe"', f'"Chloe {number}"'.encode())
         results = await asyncio.gather(
             export_import.import_file(memory, caller, io.BytesIO(extra), merge=True),
-            entities.merge(memory, caller, uuid.UUID(new), uuid.UUID(target), ASKED),
+            entities.merge(memory, caller, uuid.UUID(new), uuid.UUID(target), REQUEST),
             return_exceptions=True,
         )
         assert isinstance(results[1], dict), results

@@ -1,4 +1,4 @@
-"""Two entities that are one: every fact kept, one live fact under a key, the other entity out of sight."""
+"""Merging of two entities: every fact is kept, each key has one live fact, and the source is hidden."""
 
 import itertools
 import json
@@ -75,14 +75,14 @@ async def test_the_histories_of_both_sides_of_a_conflict_stay_readable(tools):
     theirs = [await tools.fact(content, entity_id=source) for content in ("green", "red")]
     ours = [await tools.fact(content, entity_id=target) for content in ("blue", "white")]
     await tools("entity_merge", source_entity_id=source, target_entity_id=target)
-    told = await tools("memory_history", type="fact", id=ours[1])
-    assert {each["id"] for each in told["superseded"]} == {theirs[0], theirs[1], ours[0]}
+    history = await tools("memory_history", type="fact", id=ours[1])
+    assert {each["id"] for each in history["superseded"]} == {theirs[0], theirs[1], ours[0]}
     for before in (*theirs, ours[0]):
         after = (await tools("memory_history", type="fact", id=before))["superseded_by"]
         assert after[-1]["id"] == ours[1]
     new = await tools.fact("black", entity_id=target)
-    told = await tools("memory_history", type="fact", id=new)
-    assert {each["id"] for each in told["superseded"]} == {*theirs, *ours}
+    history = await tools("memory_history", type="fact", id=new)
+    assert {each["id"] for each in history["superseded"]} == {*theirs, *ours}
     assert (await tools("memory_history", type="fact", id=theirs[1]))["superseded_by"][-1]["id"] == new
 
 
@@ -123,9 +123,9 @@ async def test_a_merge_leaves_its_event_with_its_counts_and_one_for_each_superse
     before = await archive.events(tools.tenant)
     await tools("entity_merge", source_entity_id=source, target_entity_id=target)
     new = [event for event in await archive.events(tools.tenant) if event not in before]
-    told = {event["event_type"]: event for event in new}
+    events = {event["event_type"]: event for event in new}
     assert sorted(event["event_type"] for event in new) == ["entity_merge", "fact_superseded"]
-    merge = json.loads(told["entity_merge"]["payload"])
+    merge = json.loads(events["entity_merge"]["payload"])
     merge.pop("butler")
     assert merge == {
         "source_entity_id": source,
@@ -134,9 +134,9 @@ async def test_a_merge_leaves_its_event_with_its_counts_and_one_for_each_superse
         "facts_superseded": 1,
         "aliases_added": 2,
     }
-    assert (told["entity_merge"]["entity_type"], told["entity_merge"]["entity_id"]) == ("entity", target)
-    assert told["fact_superseded"]["entity_id"] == lost
-    assert json.loads(told["fact_superseded"]["payload"])["superseded_by"] == kept
+    assert (events["entity_merge"]["entity_type"], events["entity_merge"]["entity_id"]) == ("entity", target)
+    assert events["fact_superseded"]["entity_id"] == lost
+    assert json.loads(events["fact_superseded"]["payload"])["superseded_by"] == kept
 
 
 async def test_what_can_not_be_merged_is_refused_and_changes_nothing(tools, archive):
@@ -154,8 +154,8 @@ async def test_what_can_not_be_merged_is_refused_and_changes_nothing(tools, arch
         ((nobody, third), f"not_found: the entity {nobody} does not exist."),
         ((third, nobody), f"not_found: the entity {nobody} does not exist."),
     ):
-        said = await tools.refusal("entity_merge", source_entity_id=pair[0], target_entity_id=pair[1])
-        assert said.startswith(refusal)
+        message = await tools.refusal("entity_merge", source_entity_id=pair[0], target_entity_id=pair[1])
+        assert message.startswith(refusal)
     assert await archive.everything(tools.tenant) == before
 
 
@@ -166,11 +166,11 @@ async def test_whatever_is_merged_on_and_on_names_the_one_that_lives(tools):
         await tools("entity_merge", source_entity_id=source, target_entity_id=target)
     assert (await tools("entity_get", entity_id=chain[0]))["merged_into"] == chain[3]
     assert (await tools("memory_get", type="fact", id=fact))["entity_id"] == chain[3]
-    told = {"subject": "s", "predicate": "p", "content": "c"}
-    said = await tools.refusal("memory_store_fact", **told, entity_id=chain[1])
-    assert said == f"conflict: the entity {chain[1]} was merged away. Use entity_id {chain[3]}."
-    said = await tools.refusal("entity_update", entity_id=chain[0], aliases=[])
-    assert said == f"conflict: the entity {chain[0]} was merged away. Use entity_id {chain[3]}."
+    fact = {"subject": "s", "predicate": "p", "content": "c"}
+    message = await tools.refusal("memory_store_fact", **fact, entity_id=chain[1])
+    assert message == f"conflict: the entity {chain[1]} was merged away. Use entity_id {chain[3]}."
+    message = await tools.refusal("entity_update", entity_id=chain[0], aliases=[])
+    assert message == f"conflict: the entity {chain[0]} was merged away. Use entity_id {chain[3]}."
     assert (await tools("entity_get", entity_id=chain[3]))["aliases"] == ["Chloe 2", "Chloe 1", "Chloe 0"]
 
 

@@ -1,5 +1,5 @@
-"""Resolving stays quick: at 100,000 entities each way to match goes through its index."""
-# ruff: noqa: S608 — the functions are the tests' own words
+"""Query plans of entity resolution: with 100,000 entities each kind of match uses its index."""
+# ruff: noqa: S608 — the functions are constants of the tests
 
 import asyncio
 import hashlib
@@ -9,14 +9,8 @@ import asyncpg
 import pytest
 
 SIZE = 100_000
-pytestmark = pytest.mark.timeout(300)  # on a machine that is busy, that many names take their time
-GIN = (
-    "entities_by_any_name",
-    "entities_by_ngram",
-    "entities_by_similarity",
-    "entities_aliases",
-    "entities_metadata",
-)
+pytestmark = pytest.mark.timeout(300)  # inserting that many names is slow on a busy machine
+GIN = ("entities_by_any_name", "entities_by_ngram", "entities_by_similarity", "entities_aliases", "entities_metadata")
 NAMES = """
     insert into entities (tenant_id, canonical_name, entity_type, aliases)
     select case when n % 10 = 0 then 'few' else 'many' end,
@@ -27,14 +21,14 @@ NAMES = """
 
 
 @pytest.fixture(scope="module")
-async def crowd(butler):
-    """A connection that sees 100,000 entities which nobody else sees and which are gone with it."""
-    connection = await asyncpg.connect(butler.place.admin_dsn)
+async def crowded_connection(butler):
+    """A connection with 100,000 entities in an open transaction, which no other connection sees."""
+    connection = await asyncpg.connect(butler.location.admin_dsn)
     await connection.execute("load 'auto_explain'")
     transaction = connection.transaction()
     await transaction.start()
     definitions = [await connection.fetchval("select pg_get_indexdef($1::text::regclass)", name) for name in GIN]
-    # Built at once from all of them, an index is made much quicker than entity by entity.
+    # Building an index once is much faster than updating it for each entity.
     for name in GIN:
         await connection.execute(f"drop index {name}")
     await connection.execute(NAMES, SIZE)
@@ -48,14 +42,14 @@ async def crowd(butler):
     await connection.close()
 
 
-async def plan(connection, call: str, *arguments: object) -> tuple[str, list[asyncpg.Record]]:
-    """How the statement inside a function was carried out, and what it gave."""
-    said: list[str] = []
+async def explain(connection, call: str, *arguments: object) -> tuple[str, list[asyncpg.Record]]:
+    """Return the plan of the statement inside a function, and its rows."""
+    notices: list[str] = []
 
-    def note(_: object, message: asyncpg.PostgresLogMessage) -> None:
-        said.append(str(message.message))
+    def collect(_: object, message: asyncpg.PostgresLogMessage) -> None:
+        notices.append(str(message.message))
 
-    connection.add_log_listener(note)
+    connection.add_log_listener(collect)
     await connection.execute(
         "set local auto_explain.log_min_duration = 0; set local auto_explain.log_nested_statements = on;"
         " set local auto_explain.log_analyze = on; set local client_min_messages = log"
@@ -67,8 +61,8 @@ async def plan(connection, call: str, *arguments: object) -> tuple[str, list[asy
         await connection.execute(
             "set local auto_explain.log_min_duration = -1; set local client_min_messages = notice"
         )
-        connection.remove_log_listener(note)
-    (inside,) = [text for text in said if "with q as materialized" in text]
+        connection.remove_log_listener(collect)
+    (inside,) = [text for text in notices if "with query as materialized" in text]
     return inside.partition("Query Parameters")[2], rows
 
 
@@ -88,27 +82,29 @@ def name_of(number: int) -> str:
     ],
     ids=["exact", "alias", "prefix", "substring", "fuzzy"],
 )
-async def test_each_kind_of_match_uses_its_index(crowd, how, asked, index):
-    told, rows = await plan(crowd, f"select * from find_entities_by_{how}($1, null, 50)", asked)
+async def test_each_kind_of_match_uses_its_index(crowded_connection, how, asked, index):
+    plan_text, rows = await explain(crowded_connection, f"select * from find_entities_by_{how}($1, null, 50)", asked)
     assert [row["canonical_name"].lower() for row in rows] == [name_of(7)]
-    assert index in told
-    assert "Seq Scan on entities" not in told
-    read = [int(float(count)) for count in re.findall(r"Rows Removed by Filter: ([\d.]+)", told)]
-    assert sum(read) < 500, told
+    assert index in plan_text
+    assert "Seq Scan on entities" not in plan_text
+    read = [int(float(count)) for count in re.findall(r"Rows Removed by Filter: ([\d.]+)", plan_text)]
+    assert sum(read) < 500, plan_text
 
 
-async def test_a_search_does_not_read_what_is_another_tenants(crowd):
-    await crowd.execute("select set_config('app.tenant_id', 'few', true)")
+async def test_a_search_does_not_read_what_is_another_tenants(crowded_connection):
+    await crowded_connection.execute("select set_config('app.tenant_id', 'few', true)")
     for how, asked in (("name", name_of(7)), ("alias", "a7"), ("part", name_of(7)[2:9])):
-        told, rows = await plan(crowd, f"select * from find_entities_by_{how}($1, null, 50)", asked)
+        plan_text, rows = await explain(
+            crowded_connection, f"select * from find_entities_by_{how}($1, null, 50)", asked
+        )
         assert rows == []
-        assert "Rows Removed by Filter" not in told
-    await crowd.execute("select set_config('app.tenant_id', 'many', true)")
+        assert "Rows Removed by Filter" not in plan_text
+    await crowded_connection.execute("select set_config('app.tenant_id', 'many', true)")
 
 
-async def test_a_short_name_that_very_many_have_inside_is_answered_from_the_first_of_them(crowd):
-    told, rows = await plan(crowd, "select * from find_entities_by_part($1, null, 50)", "a")
+async def test_a_short_name_that_very_many_have_inside_is_answered_from_the_first_of_them(crowded_connection):
+    plan_text, rows = await explain(crowded_connection, "select * from find_entities_by_part($1, null, 50)", "a")
     assert len(rows) == 50
-    assert re.search(r"entities_by_ngram.*never executed", told), "those that begin with it are enough"
+    assert re.search(r"entities_by_ngram.*never executed", plan_text), "those that begin with it are enough"
     names = [row["canonical_name"] for row in rows]
     assert names == sorted(names)

@@ -1,4 +1,4 @@
-"""Entities made, read and changed: names in any script, what they carry, and whose they are."""
+"""Creating, reading and updating entities: names in any script, their attributes and their tenants."""
 # ruff: noqa: RUF001 — names of many scripts
 
 import asyncio
@@ -22,7 +22,7 @@ from butlers.modules.memory.domain.errors import (
     UnknownEntityType,
 )
 from butlers.modules.memory.operations import entities
-from memory.stage import ASKED
+from memory.memory_fixtures import REQUEST
 
 CHLOE = NewEntity(canonical_name="Chloe", entity_type=EntityType.PERSON)
 
@@ -64,9 +64,9 @@ async def test_a_name_is_taken_whatever_its_case_and_the_refusal_says_by_whom(to
     """Scenario: Uniqueness constraint on entities"""
     chloe = await tools.entity("Chloé Martin")
     for name in ("Chloé Martin", "CHLOÉ  MARTIN", "Chloe\u0301 Martin"):
-        said = await tools.refusal("entity_create", canonical_name=name, entity_type="person")
-        assert said.startswith("already_exists: the person '")
-        assert f"exists: entity_id {chloe}. Use that one" in said
+        message = await tools.refusal("entity_create", canonical_name=name, entity_type="person")
+        assert message.startswith("already_exists: the person '")
+        assert f"exists: entity_id {chloe}. Use that one" in message
     assert await tools.entity("Chloe Martin"), "without the accent it is another name"
     assert await tools.entity("chloé martin", "organization"), "and of another kind it is another thing"
     assert await archive.count("entities", tools.tenant) == 3
@@ -89,13 +89,13 @@ async def test_the_specified_value_errors_are_faults_that_an_agent_can_read(memo
     with pytest.raises(ValueError, match="'ghost' is not an entity_type") as unknown:
         EntityType.named("ghost")
     assert "person, organization, place, other" in str(unknown.value)
-    made = uuid.UUID((await entities.create(memory, caller, CHLOE, ASKED))["id"])
+    made = uuid.UUID((await entities.create(memory, caller, CHLOE, REQUEST))["id"])
     with pytest.raises(ValueError, match="exists") as taken:
-        await entities.create(memory, caller, CHLOE, ASKED)
+        await entities.create(memory, caller, CHLOE, REQUEST)
     with pytest.raises(ValueError, match="does not exist") as missing:
         await entities.get(memory, caller, uuid.uuid4())
     with pytest.raises(ValueError, match="into itself") as same:
-        await entities.merge(memory, caller, made, made, ASKED)
+        await entities.merge(memory, caller, made, made, REQUEST)
     kinds = [type(each.value) for each in (unknown, taken, missing, same)]
     assert kinds == [UnknownEntityType, EntityNameTaken, EntityNotFound, EntityMergedWithItself]
     bases = [(UnknownEntityType, InvalidInput), (EntityNameTaken, AlreadyExists), (EntityNotFound, NotFound)]
@@ -106,10 +106,10 @@ async def test_the_specified_value_errors_are_faults_that_an_agent_can_read(memo
 
 async def test_a_kind_that_is_none_is_refused_with_those_there_are(tools, archive):
     """Scenario: Entity type validation"""
-    said = await tools.refusal("entity_create", canonical_name="Chloe", entity_type="ghost")
-    assert said.startswith("invalid_input: entity_type: ")
+    message = await tools.refusal("entity_create", canonical_name="Chloe", entity_type="ghost")
+    assert message.startswith("invalid_input: entity_type: ")
     for kind in ("person", "organization", "place", "other"):
-        assert f"'{kind}'" in said
+        assert f"'{kind}'" in message
         assert await tools.entity("Chloe", f" {kind.title()} ")
     assert await archive.count("entities", tools.tenant) == 4
 
@@ -140,10 +140,10 @@ async def test_an_update_that_asks_for_nothing_or_for_a_taken_name_changes_nothi
     chloe, ada = await tools.entity("Chloe"), await tools.entity("Ada")
     before = await archive.everything(tools.tenant)
     blank = {"canonical_name": "", "aliases": "", "metadata": ""}
-    said = await tools.refusal("entity_update", entity_id=chloe, **blank)
-    assert said.startswith("invalid_input: nothing is to be changed.")
-    said = await tools.refusal("entity_update", entity_id=chloe, canonical_name="ADA")
-    assert said.startswith(f"already_exists: the person 'ADA' exists: entity_id {ada}.")
+    message = await tools.refusal("entity_update", entity_id=chloe, **blank)
+    assert message.startswith("invalid_input: the change is empty.")
+    message = await tools.refusal("entity_update", entity_id=chloe, canonical_name="ADA")
+    assert message.startswith(f"already_exists: the person 'ADA' exists: entity_id {ada}.")
     assert (await tools.refusal("entity_update", entity_id=str(uuid.uuid4()), aliases=[])).startswith("not_found: ")
     assert await archive.everything(tools.tenant) == before
     assert (await tools("entity_update", entity_id=chloe, canonical_name="CHLOE"))["canonical_name"] == "CHLOE"
@@ -156,8 +156,8 @@ async def test_nobody_can_bury_an_entity_by_hand(tools):
             ("entity_create", {"canonical_name": "x", "entity_type": "other"}),
             ("entity_update", {"entity_id": chloe}),
         ):
-            said = await tools.refusal(name, **about, metadata={key: chloe})
-            assert said.startswith(f"invalid_input: metadata can't have the key {key}.")
+            message = await tools.refusal(name, **about, metadata={key: chloe})
+            assert message.startswith(f"invalid_input: metadata can't have the key {key}.")
 
 
 async def test_every_change_leaves_its_event_without_a_name_in_it(tools, archive):
@@ -182,8 +182,8 @@ async def test_a_request_sent_again_with_its_key_makes_one_entity(tools, archive
     answers = await asyncio.gather(*(tools("entity_create", **asked) for _ in range(20)))
     assert all(each == answers[0] for each in answers)
     assert await archive.count("entities", tools.tenant) == 1
-    said = await tools.refusal("entity_create", **{**asked, "canonical_name": "Ada"})
-    assert said.startswith("conflict: the idempotency_key k was used with other arguments.")
+    message = await tools.refusal("entity_create", **{**asked, "canonical_name": "Ada"})
+    assert message.startswith("conflict: the idempotency_key k was used with other arguments.")
     changed = {"entity_id": answers[0]["id"], "metadata": {"a": 1}, "idempotency_key": "u"}
     assert await tools("entity_update", **changed) == await tools("entity_update", **changed)
     assert await archive.count("memory_events", tools.tenant) == 2
@@ -250,15 +250,17 @@ async def test_a_name_of_any_script_is_kept_and_found_exactly(tools, archive, na
     ],
 )
 async def test_what_can_not_be_a_name_or_metadata_is_refused(tools, archive, arguments, about):
-    said = await tools.refusal("entity_create", **{"canonical_name": "Chloe", "entity_type": "person", **arguments})
-    assert said.startswith("invalid_input: ")
-    assert about in said
+    message = await tools.refusal(
+        "entity_create", **{"canonical_name": "Chloe", "entity_type": "person", **arguments}
+    )
+    assert message.startswith("invalid_input: ")
+    assert about in message
     assert await archive.count("entities", tools.tenant) == 0
 
 
 def test_numbers_that_are_none_are_no_metadata():
     for number in (float("nan"), float("inf")):
-        with pytest.raises(InvalidInput, match="a number that is none"):
+        with pytest.raises(InvalidInput, match="NaN or infinity"):
             NewEntity(canonical_name="x", entity_type=EntityType.OTHER, metadata={"a": [number]})
 
 
@@ -275,7 +277,7 @@ async def test_row_25_any_text_is_a_name_or_refused_and_what_is_a_name_is_found(
         )
     except InvalidInput:
         return
-    made = await entities.create(memory, caller, entity, ASKED)
+    made = await entities.create(memory, caller, entity, REQUEST)
     hints = ResolutionHints(topic=value, mentioned_with=(alias,))
     (found,) = await entities.resolve(memory, caller, name, None, hints, fuzzy=True)
     assert (str(found.candidate.id), found.candidate.match) == (made["id"], "exact")
@@ -299,8 +301,8 @@ async def test_row_29_another_tenants_entity_is_not_there_for_any_tool(tools, st
     before = [await archive.everything(each.tenant) for each in (tools, stranger)]
     ids = {"own": own, "foreign": foreign}
     arguments = {name: ids.get(str(value), value) for name, value in ON_AN_ID[call].items()}
-    said = await tools.refusal(call.split()[0], **arguments)
-    assert said.startswith(f"not_found: the entity {foreign} does not exist.")
+    message = await tools.refusal(call.split()[0], **arguments)
+    assert message.startswith(f"not_found: the entity {foreign} does not exist.")
     assert [await archive.everything(each.tenant) for each in (tools, stranger)] == before
 
 
@@ -323,8 +325,8 @@ async def test_a_tenant_may_name_itself_and_no_other(tools, stranger):
         ("entity_resolve", {"name": "Ada"}),
         ("entity_merge", {"source_entity_id": own, "target_entity_id": own}),
     ):
-        said = await tools.refusal(name, **arguments, tenant_id=stranger.tenant)
-        assert said.startswith("forbidden: the tenant comes from your credentials")
+        message = await tools.refusal(name, **arguments, tenant_id=stranger.tenant)
+        assert message.startswith("forbidden: your credentials are for another tenant")
     assert await tools("entity_get", entity_id=own, tenant_id="")
 
 
@@ -335,13 +337,13 @@ async def test_ids_that_are_none_are_refused_with_what_to_send(tools):
         ("entity_merge", {"source_entity_id": "a", "target_entity_id": "b"}),
         ("entity_resolve", {"name": "x", "context_hints": {"domain_scores": {"Chloe": 1}}}),
     ):
-        said = await tools.refusal(name, **arguments)
-        assert said.startswith("invalid_input: ")
-        assert "is not an id. Send an entity_id as entity_resolve or entity_create gave it." in said
+        message = await tools.refusal(name, **arguments)
+        assert message.startswith("invalid_input: ")
+        assert "is not an id. Send an entity_id from entity_resolve or entity_create." in message
 
 
 async def test_a_change_of_nothing_can_not_be_made():
-    with pytest.raises(InvalidInput, match="nothing is to be changed"):
+    with pytest.raises(InvalidInput, match="the change is empty"):
         EntityChange()
 
 

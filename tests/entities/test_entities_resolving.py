@@ -1,11 +1,11 @@
-"""Whom a name means: four ways to match, and what tells candidates apart."""
+"""Resolution of names to entities: four kinds of match, and the hints that rank candidates."""
 # ruff: noqa: RUF001 — names of many scripts
 
 import pytest
 
 
-def told(found):
-    """The parts of an answer that say how it came about."""
+def matches_of(found):
+    """Return name, kind of match and score of each candidate."""
     return [(each["canonical_name"], each["name_match"], each["score"]) for each in found]
 
 
@@ -28,14 +28,14 @@ async def test_an_alias_is_found_whatever_its_case(tools):
     """Scenario: Exact alias match (tier 2)"""
     await tools.entity("Chloe Martin", aliases=["Coco", "CM"])
     for name in ("coco", "COCO", "cm"):
-        assert told(await tools("entity_resolve", name=name)) == [("Chloe Martin", "alias", 80.0)]
+        assert matches_of(await tools("entity_resolve", name=name)) == [("Chloe Martin", "alias", 80.0)]
 
 
 async def test_the_beginning_and_the_inside_of_a_name_or_alias_are_found(tools):
     """Scenario: Prefix/substring match (tier 3)"""
     await tools.entity("Chloe Martin", aliases=["Coco Chanel"])
     for name in ("chl", "c", "ch", "Chloe M", "loe mar", "tin", "n", "coco", "chan", "nel", "o c"):
-        assert told(await tools("entity_resolve", name=name)) == [("Chloe Martin", "prefix", 50.0)], name
+        assert matches_of(await tools("entity_resolve", name=name)) == [("Chloe Martin", "prefix", 50.0)], name
     assert await tools("entity_resolve", name="martincoco") == [], "where one name ends the other does not begin"
     assert await tools("entity_resolve", name="chle") == []
 
@@ -47,10 +47,10 @@ async def test_names_spelled_alike_are_found_when_they_are_asked_for(tools):
     for name in ("Catherine Jonson", "Kathrine Johnsen", "Cathy"):
         assert await tools("entity_resolve", name=name) == []
         assert await tools("entity_resolve", name=name, enable_fuzzy=False) == []
-        assert told(await tools("entity_resolve", name=name, enable_fuzzy=True)) == [
+        assert matches_of(await tools("entity_resolve", name=name, enable_fuzzy=True)) == [
             ("Katherine Johnson", "fuzzy", 20.0)
         ]
-    assert told(await tools("entity_resolve", name="kathy", enable_fuzzy=True))[0][1:] == ("alias", 80.0)
+    assert matches_of(await tools("entity_resolve", name="kathy", enable_fuzzy=True))[0][1:] == ("alias", 80.0)
     await tools.entity("Jo")
     assert await tools("entity_resolve", name="Ja", enable_fuzzy=True) == [], "two characters are like too many"
     assert await tools("entity_resolve", name="Zzyzx", enable_fuzzy=True) == []
@@ -64,7 +64,7 @@ async def test_each_is_there_once_with_its_best_match_and_the_best_come_first(to
     await tools.entity("Bada")
     await tools.entity("Adda")
     await tools.entity("Ada", "place")
-    assert told(await tools("entity_resolve", name="ada", enable_fuzzy=True)) == [
+    assert matches_of(await tools("entity_resolve", name="ada", enable_fuzzy=True)) == [
         ("Ada", "exact", 100.0),
         ("Ada", "exact", 100.0),
         ("Zoe Adams", "alias", 80.0),
@@ -88,8 +88,8 @@ async def test_a_name_nobody_has_is_an_empty_list_and_nobody_is_made(tools, arch
 @pytest.mark.parametrize("name", ["", " ", "\n\t", "\x00", " \x00 "])
 async def test_a_blank_name_is_refused(tools, name):
     await tools.entity("Ada")
-    said = await tools.refusal("entity_resolve", name=name)
-    assert said.startswith("invalid_input: name")
+    message = await tools.refusal("entity_resolve", name=name)
+    assert message.startswith("invalid_input: name")
 
 
 async def test_wildcards_are_letters(tools):
@@ -100,7 +100,7 @@ async def test_wildcards_are_letters(tools):
     await tools.entity("snake_case", "other")
     await tools.entity("C:\\temp", "place")
     for name, expected in (("%", "100% Rye"), ("0%", "100% Rye"), ("_", "snake_case"), ("\\", "C:\\temp")):
-        assert told(await tools("entity_resolve", name=name)) == [(expected, "prefix", 50.0)]
+        assert matches_of(await tools("entity_resolve", name=name)) == [(expected, "prefix", 50.0)]
 
 
 async def test_a_merged_entity_is_out_of_sight_under_all_its_names(tools):
@@ -110,28 +110,34 @@ async def test_a_merged_entity_is_out_of_sight_under_all_its_names(tools):
     for name in ("Chloe Martin", "coco", "chloe", "Chloee Martinn", gone, gone[:8]):
         found = await tools("entity_resolve", name=name, enable_fuzzy=True)
         assert gone not in [each["entity_id"] for each in found]
-    assert told(await tools("entity_resolve", name="chloe martin")) == [("C. Martin", "alias", 80.0)]
+    assert matches_of(await tools("entity_resolve", name="chloe martin")) == [("C. Martin", "alias", 80.0)]
     assert await tools.entity("Chloe Martin"), "its name is free again"
 
 
 async def test_accents_and_widths_do_not_keep_a_name_from_being_found(tools):
     await tools.entity("Chloé Lefèvre", aliases=["Zoë"])
     await tools.entity("Ｆｕｊｉ ﬁlm", "organization")
-    assert told(await tools("entity_resolve", name="chloe lefevre")) == [("Chloé Lefèvre", "exact", 100.0)]
-    assert told(await tools("entity_resolve", name="CHLOE\u0301 LEFE\u0300VRE")) == [
+    assert matches_of(await tools("entity_resolve", name="chloe lefevre")) == [("Chloé Lefèvre", "exact", 100.0)]
+    assert matches_of(await tools("entity_resolve", name="CHLOE\u0301 LEFE\u0300VRE")) == [
         ("Chloé Lefèvre", "exact", 100.0)
     ]
-    assert told(await tools("entity_resolve", name="zoe")) == [("Chloé Lefèvre", "alias", 80.0)]
-    assert told(await tools("entity_resolve", name="LEFEV")) == [("Chloé Lefèvre", "prefix", 50.0)]
-    assert told(await tools("entity_resolve", name="fuji film")) == [("Ｆｕｊｉ ﬁlm", "exact", 100.0)]
+    assert matches_of(await tools("entity_resolve", name="zoe")) == [("Chloé Lefèvre", "alias", 80.0)]
+    assert matches_of(await tools("entity_resolve", name="LEFEV")) == [("Chloé Lefèvre", "prefix", 50.0)]
+    assert matches_of(await tools("entity_resolve", name="fuji film")) == [("Ｆｕｊｉ ﬁlm", "exact", 100.0)]
 
 
 async def test_who_is_called_as_it_was_written_comes_before_who_differs_in_accents(tools):
     await tools.entity("Emile")
-    assert told(await tools("entity_resolve", name="Émile")) == [("Emile", "exact", 100.0)]
+    assert matches_of(await tools("entity_resolve", name="Émile")) == [("Emile", "exact", 100.0)]
     await tools.entity("Émile")
-    assert told(await tools("entity_resolve", name="émile")) == [("Émile", "exact", 100.0), ("Emile", "prefix", 50.0)]
-    assert told(await tools("entity_resolve", name="emile")) == [("Emile", "exact", 100.0), ("Émile", "prefix", 50.0)]
+    assert matches_of(await tools("entity_resolve", name="émile")) == [
+        ("Émile", "exact", 100.0),
+        ("Emile", "prefix", 50.0),
+    ]
+    assert matches_of(await tools("entity_resolve", name="emile")) == [
+        ("Emile", "exact", 100.0),
+        ("Émile", "prefix", 50.0),
+    ]
 
 
 async def test_what_the_facts_say_tells_two_of_one_name_apart(tools):
@@ -141,25 +147,25 @@ async def test_what_the_facts_say_tells_two_of_one_name_apart(tools):
     await tools.fact("plays tennis", subject="Chloe", predicate="hobby", entity_id=smith)
     await tools.fact("paints", subject="Chloe", predicate="hobby", entity_id=martin)
     plain = await tools("entity_resolve", name="Chloe")
-    assert told(plain) == [("Chloe Martin", "alias", 80.0), ("Chloe Smith", "alias", 80.0)]
-    # Of Smith is known: hobby, play, tennis. Asked is: tennis, lesson. One of four words is common.
+    assert matches_of(plain) == [("Chloe Martin", "alias", 80.0), ("Chloe Smith", "alias", 80.0)]
+    # Facts about Smith: hobby, play, tennis. Hint: tennis, lesson. One of four words is shared.
     found = await tools("entity_resolve", name="Chloe", context_hints={"topic": "tennis lesson"})
-    assert told(found) == [("Chloe Smith", "alias", 85.0), ("Chloe Martin", "alias", 80.0)]
+    assert matches_of(found) == [("Chloe Smith", "alias", 85.0), ("Chloe Martin", "alias", 80.0)]
     found = await tools("entity_resolve", name="Chloe", context_hints={"mentioned_with": ["painting", "hobby"]})
-    assert told(found) == [("Chloe Martin", "alias", 100.0), ("Chloe Smith", "alias", 85.0)]
+    assert matches_of(found) == [("Chloe Martin", "alias", 100.0), ("Chloe Smith", "alias", 85.0)]
     found = await tools(
         "entity_resolve", name="Chloe", context_hints='{"topic": "Chloe plays", "mentioned_with": "tennis hobby"}'
     )
-    assert told(found)[0] == ("Chloe Smith", "alias", 100.0), "the name itself tells nothing"
+    assert matches_of(found)[0] == ("Chloe Smith", "alias", 100.0), "the name itself tells nothing"
 
 
 async def test_only_what_is_known_now_speaks_for_a_candidate(tools):
     chloe = await tools.entity("Chloe")
     fact = await tools.fact("tennis", subject="Chloe", predicate="hobby", entity_id=chloe)
     hints = {"topic": "tennis hobby"}
-    assert told(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 120.0
+    assert matches_of(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 120.0
     await tools("memory_forget", type="fact", id=fact)
-    assert told(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 100.0
+    assert matches_of(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 100.0
 
 
 async def test_five_hundred_facts_are_looked_at_and_the_latest_of_them(tools, archive):
@@ -174,9 +180,9 @@ async def test_five_hundred_facts_are_looked_at_and_the_latest_of_them(tools, ar
         chloe,
     )
     hints = {"topic": "tennis"}
-    assert told(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 100.0
+    assert matches_of(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 100.0
     hints = {"topic": "chess"}
-    assert told(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 120.0
+    assert matches_of(await tools("entity_resolve", name="Chloe", context_hints=hints))[0][2] == 120.0
 
 
 async def test_points_of_a_domain_are_added_to_whom_they_name(tools):
@@ -184,7 +190,7 @@ async def test_points_of_a_domain_are_added_to_whom_they_name(tools):
     ada, zoe = await tools.entity("Ada", aliases=["A"]), await tools.entity("Zoe", aliases=["A"])
     hints = {"domain_scores": {zoe.upper(): 7.123456, ada: -1, "00000000-0000-4000-8000-000000000000": 99}}
     found = await tools("entity_resolve", name="A", context_hints=hints)
-    assert told(found) == [("Zoe", "alias", 87.1235), ("Ada", "alias", 79.0)]
+    assert matches_of(found) == [("Zoe", "alias", 87.1235), ("Ada", "alias", 79.0)]
 
 
 @pytest.mark.parametrize(
@@ -201,16 +207,16 @@ async def test_points_of_a_domain_are_added_to_whom_they_name(tools):
 )
 async def test_hints_that_are_none_are_refused(tools, hints):
     await tools.entity("Ada")
-    said = await tools.refusal("entity_resolve", name="Ada", context_hints=hints)
-    assert said.startswith("invalid_input: ")
+    message = await tools.refusal("entity_resolve", name="Ada", context_hints=hints)
+    assert message.startswith("invalid_input: ")
 
 
 async def test_blank_hints_and_options_are_as_if_left_out(tools):
     await tools.entity("Ada")
     for blank in (None, "", {}, {"topic": "", "mentioned_with": "", "domain_scores": ""}, {"topic": None}):
         found = await tools("entity_resolve", name="Ada", context_hints=blank, entity_type="", enable_fuzzy="")
-        assert told(found) == [("Ada", "exact", 100.0)]
-    assert told(await tools("entity_resolve", name="Ada", context_hints={"topic": "the of %_\\ ' \x00"})) == [
+        assert matches_of(found) == [("Ada", "exact", 100.0)]
+    assert matches_of(await tools("entity_resolve", name="Ada", context_hints={"topic": "the of %_\\ ' \x00"})) == [
         ("Ada", "exact", 100.0)
     ]
 
@@ -236,5 +242,5 @@ async def test_of_very_many_the_exact_ones_are_never_lost(tools, archive):
 async def test_an_older_entity_is_found_by_the_name_it_was_given_in_an_update(tools):
     ada = await tools.entity("Ada")
     await tools("entity_update", entity_id=ada, aliases=["Countess of Lovelace"])
-    assert told(await tools("entity_resolve", name="countess of lovelace")) == [("Ada", "alias", 80.0)]
-    assert told(await tools("entity_resolve", name="lovelace")) == [("Ada", "prefix", 50.0)]
+    assert matches_of(await tools("entity_resolve", name="countess of lovelace")) == [("Ada", "alias", 80.0)]
+    assert matches_of(await tools("entity_resolve", name="lovelace")) == [("Ada", "prefix", 50.0)]

@@ -1,11 +1,11 @@
-"""Butlers in processes of their own, to be killed, cut off and stopped."""
+"""Fixtures of the fault tests: temporary homes and processes."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from database.stage import Processes, new_home
+from database.butler_processes import Processes, new_home
 from host.conftest import wire
 from memory.conftest import archive, butler, caller, engine, loop, memory, place, stranger, tools
 
@@ -14,14 +14,14 @@ __all__ = ["archive", "butler", "caller", "engine", "loop", "memory", "place", "
 
 @pytest.fixture
 def own_home() -> Iterator[Path]:
-    """A BUTLERS_HOME nobody else uses, with nothing in it yet."""
+    """A new, empty BUTLERS_HOME for this test only."""
     with new_home() as home:
         yield home
 
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Programs in processes of their own; whatever is left of them ends with the test."""
+    """Programs in their own processes; the test ends those that still run."""
     started = Processes(tmp_path)
     yield started
     started.end()

@@ -1,4 +1,4 @@
-"""One tenant asks for all it can get; another goes on as before."""
+"""Load tests: a flood of calls by one tenant does not slow down another."""
 
 import asyncio
 import statistics
@@ -13,7 +13,7 @@ import pytest
 
 from butlers import embedded_server
 from butlers.host.api_keys import NewKey, create_key
-from database.stage import connected, new_name, write_folder
+from database.butler_processes import connected, new_name, write_folder
 
 FLOODERS, QUIET_CALLS = 20, 8
 LIMITS = '[butler.auth]\nmode = "keys"\n[butler.limits]\ncalls_per_second = 20\nburst = 40\n'
@@ -29,9 +29,9 @@ async def test_a_flood_of_one_tenant_is_overloaded_at_worst_and_another_keeps_it
     address = butler.ready()
     async with connected(cluster.dsn(f"butler_{name}")) as owner:
         keys = [(await create_key(owner, NewKey(tenant=each, actor=each)))[1] for each in ("loud", "quiet")]
-    over = asyncio.Event()
+    done = asyncio.Event()
     answers: Counter[str] = Counter()
-    taken: list[float] = []
+    durations: list[float] = []
 
     async def call(client: httpx2.AsyncClient, key: str, tool: str, **arguments) -> str:
         params = {"name": tool, "arguments": arguments}
@@ -45,29 +45,29 @@ async def test_a_flood_of_one_tenant_is_overloaded_at_worst_and_another_keeps_it
 
     async def flood() -> None:
         async with httpx2.AsyncClient(timeout=60) as client:
-            while not over.is_set():
+            while not done.is_set():
                 answers[await call(client, keys[0], "memory_recall", topic="tea and coffee")] += 1
 
     async with httpx2.AsyncClient(timeout=60) as quiet:
         assert await call(quiet, keys[1], "memory_recall", topic="warm up") == "ok"
         flooding = [asyncio.create_task(flood()) for _ in range(FLOODERS)]
-        while len(taken) < QUIET_CALLS:
-            began = time.monotonic()
+        while len(durations) < QUIET_CALLS:
+            started = time.monotonic()
             assert await call(quiet, keys[1], "memory_recall", topic="tea") == "ok"
-            taken.append(time.monotonic() - began)
-        over.set()
+            durations.append(time.monotonic() - started)
+        done.set()
         await asyncio.gather(*flooding)
     assert set(answers) <= {"ok", "overloaded"}
-    assert statistics.median(taken) < 5
+    assert statistics.median(durations) < 5
 
 
 @pytest.mark.slow
 def test_fifty_clients_at_once_lose_nothing_and_meet_no_error_but_overloaded():
-    ran = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(BENCH / "load.py"), "--seconds", "5", "--check"],
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
     )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")

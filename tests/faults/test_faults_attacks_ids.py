@@ -1,4 +1,4 @@
-"""Somebody who knows another tenant's ids sends them through every argument of every tool that takes one."""
+"""Attacks with ids of another tenant, through every argument of every tool that takes an id."""
 
 import json
 import re
@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from butlers.modules.memory.tools import TOOLS
-from memory.stage import Tools, everyones_arguments
+from memory.memory_fixtures import Tools, valid_arguments
 
 NAMES = [tool.name for tool in TOOLS]
-HARMLESS = {"tenant_id", "idempotency_key"}
+NOT_IDS = {"tenant_id", "idempotency_key"}
 SPECIAL = {"undo": "retraction", "session_id": "session"}
 ANY = ("fact", "rule", "episode", "entity")
-OF_THEIRS = re.compile("secret talk|secret drink of theirs|Keep the secret|Ada of their secret")
+FOREIGN_CONTENT = re.compile("secret talk|secret drink of theirs|Keep the secret|Ada of their secret")
 
 
-async def ids_of(tools: Tools, butler: str) -> dict[str, str]:
-    """Something of everything, with a word in it that only its tenant knows."""
+async def store_one_of_each(tools: Tools, butler: str) -> dict[str, str]:
+    """Store one memory of each kind, with a word that only its tenant knows, and return the ids."""
     session = str(uuid.uuid4())
     episode = await tools("memory_store_episode", content="a secret talk", butler=butler, session_id=session)
     taken = await tools("memory_store_episode", content="a secret to be taken back", butler=butler)
@@ -33,12 +33,12 @@ async def ids_of(tools: Tools, butler: str) -> dict[str, str]:
     }
 
 
-def takes_ids(schema: dict[str, Any]) -> list[str]:
-    """The arguments of a tool that name something, as its schema tells."""
+def id_arguments(schema: dict[str, Any]) -> list[str]:
+    """Return the arguments of a tool that take an id, according to its schema."""
     found = []
     for name, about in schema["properties"].items():
-        said = json.dumps(about.get("description", ""))
-        if name not in HARMLESS and (re.search(r"(^|_)ids?$", name) or re.search(r"\b(id|\w+_id)\b", said)):
+        description = json.dumps(about.get("description", ""))
+        if name not in NOT_IDS and (re.search(r"(^|_)ids?$", name) or re.search(r"\b(id|\w+_id)\b", description)):
             found.append(name)
     return found
 
@@ -46,22 +46,22 @@ def takes_ids(schema: dict[str, Any]) -> list[str]:
 async def test_row_29_another_tenants_ids_open_nothing_through_any_argument_of_any_tool(
     tools, stranger, memory, archive
 ):
-    calls = await everyones_arguments(tools, memory.butler)
-    assert set(calls) == set(NAMES), "a new tool needs a call that works"
-    theirs = await ids_of(stranger, memory.butler)
+    calls = await valid_arguments(tools, memory.butler)
+    assert set(calls) == set(NAMES), "a new tool needs a valid call here"
+    theirs = await store_one_of_each(stranger, memory.butler)
     before = await archive.everything(stranger.tenant)
     schemas = {tool.name: tool.input_schema for tool in await tools.client.list_tools()}
     tried = set()
     for name, arguments in calls.items():
-        for argument in takes_ids(schemas[name]):
+        for argument in id_arguments(schemas[name]):
             tried.add(argument)
             for kind in (SPECIAL[argument],) if argument in SPECIAL else ANY:
-                said = arguments | {argument: [theirs[kind]] if argument.endswith("ids") else theirs[kind]}
-                said |= {"memory_type": kind} if "memory_type" in said and kind != "entity" else {}
-                answer = await tools.client.call_tool(name, said, raise_on_error=False)
-                told = f"{answer.content} {answer.structured_content}"
-                assert not OF_THEIRS.search(told), (name, argument)
-                assert "internal: " not in told, (name, argument)
+                sent = arguments | {argument: [theirs[kind]] if argument.endswith("ids") else theirs[kind]}
+                sent |= {"memory_type": kind} if "memory_type" in sent and kind != "entity" else {}
+                answer = await tools.client.call_tool(name, sent, raise_on_error=False)
+                text = f"{answer.content} {answer.structured_content}"
+                assert not FOREIGN_CONTENT.search(text), (name, argument)
+                assert "internal: " not in text, (name, argument)
     assert await archive.everything(stranger.tenant) == before
     assert tried >= {"memory_id", "rule_id", "entity_id", "source_entity_id", "episode_ids", "session_id", "undo"}
 
@@ -76,8 +76,8 @@ async def test_row_29_nobody_merges_with_another_tenants_entity(tools, stranger,
 
 
 async def test_row_29_another_tenants_idempotency_key_gets_an_answer_of_ones_own(tools, stranger):
-    said = {"subject": "user", "predicate": "drink", "content": "tea", "idempotency_key": "the same"}
-    assert (await stranger("memory_store_fact", **said))["id"] != (await tools("memory_store_fact", **said))["id"]
+    fact = {"subject": "user", "predicate": "drink", "content": "tea", "idempotency_key": "the same"}
+    assert (await stranger("memory_store_fact", **fact))["id"] != (await tools("memory_store_fact", **fact))["id"]
 
 
 async def test_row_29_hints_about_another_tenants_entity_bring_it_into_no_answer(tools, stranger):

@@ -1,4 +1,4 @@
-"""Keys and passwords that can be recognised, and everything a butler in trouble says, writes and answers."""
+"""Secrets: no key or password appears in answers, logs or tables of a butler with errors."""
 
 import asyncio
 import json
@@ -7,8 +7,8 @@ import httpx2
 from fastmcp import Client
 
 from butlers.host.api_keys import NewKey, create_key
-from database.stage import eventually
-from memory.stage import write_butler
+from database.butler_processes import eventually
+from memory.memory_fixtures import write_butler
 
 PASSWORD, MODEL_KEY = "pw-Zq8xJ2recognise", "sk-Zq8xJ2recognise"
 RUNTIME = """
@@ -21,7 +21,7 @@ model = "none"
 api_key_env = "MODEL_KEY"
 timeout_seconds = 5
 """
-KEPT = ("sessions", "consolidation_runs", "job_runs", "memory_events", "idempotency_keys", "episodes", "api_keys")
+TABLES = ("sessions", "consolidation_runs", "job_runs", "memory_events", "idempotency_keys", "episodes", "api_keys")
 
 
 async def test_no_key_and_no_password_is_in_anything_a_butler_in_trouble_says_or_keeps(
@@ -34,17 +34,17 @@ async def test_no_key_and_no_password_is_in_anything_a_butler_in_trouble_says_or
     process = processes.butler(folder, home, BUTLERS_DATABASE_URL=url, MODEL_KEY=MODEL_KEY, **logs)
     address = await asyncio.to_thread(process.ready)
     _, key = await create_key(archive.connection, NewKey(tenant="secrets", actor="robot", roles=("admin",)))
-    secret, said = key.split("_", 2)[2], []
+    secret, answers = key.split("_", 2)[2], []
 
     async def call(tool: str, **arguments) -> None:
         async with Client(address, auth=key) as client:
-            said.append(repr(await client.call_tool(tool, arguments, raise_on_error=False)))
+            answers.append(repr(await client.call_tool(tool, arguments, raise_on_error=False)))
 
     async def ask(path: str, credential: str) -> int:
         async with httpx2.AsyncClient(timeout=20) as client:
             headers = {"Authorization": f"Bearer {credential}"}
             answer = await client.get(address.removesuffix("/mcp") + path, headers=headers)
-        said.append(f"{answer.headers} {answer.text}")
+        answers.append(f"{answer.headers} {answer.text}")
         return answer.status_code
 
     await call("memory_store_episode", content="had tea", butler=f"memory_{worker}")
@@ -64,19 +64,19 @@ async def test_no_key_and_no_password_is_in_anything_a_butler_in_trouble_says_or
     await eventually(lambda: _is(ask("/health", key), 200), "the database to be back")
     await asyncio.to_thread(process.end)
 
-    kept = [await archive.rows(f"select t::text as row from {table} t") for table in KEPT]  # noqa: S608 — our own words
+    tables = [await archive.rows(f"select t::text as row from {table} t") for table in TABLES]  # noqa: S608 — constants of this file
     emitted = {
         "the log": process.err.read_text(),
         "stdout": process.out.read_text(),
-        "answers": "\n".join(said).replace(f"/nowhere/{secret}", ""),
-        "tables": json.dumps([row["row"] for rows in kept for row in rows]),
+        "answers": "\n".join(answers).replace(f"/nowhere/{secret}", ""),
+        "tables": json.dumps([row["row"] for rows in tables for row in rows]),
     }
-    assert '"tool": "memory_store_episode"' in emitted["the log"], "it was listened to"
+    assert '"tool": "memory_store_episode"' in emitted["the log"], "the log is complete"
     assert "episode_created" in emitted["tables"]
-    for place, text in emitted.items():
+    for source, text in emitted.items():
         for word in (PASSWORD, MODEL_KEY, secret):
-            assert word not in text, place
+            assert word not in text, source
 
 
-async def _is(asked, status: int) -> bool:
-    return await asked == status
+async def _is(answer, status: int) -> bool:
+    return await answer == status

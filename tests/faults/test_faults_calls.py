@@ -1,4 +1,4 @@
-"""What a call over HTTP sees when its client, its connection or the whole server dies (rows 4, 6, 7, 9, 10)."""
+"""Calls over HTTP whose client, connection or database server dies (rows 4, 6, 7, 9, 10)."""
 
 import asyncio
 import signal
@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from butlers import embedded_server
-from database.stage import Processes, Served, eventually, kill_postmaster, new_name, write_folder
+from database.butler_processes import Processes, Served, eventually, kill_postmaster, new_name, write_folder
 
 
 @pytest.fixture(scope="module")
 def served(home: Path, cluster: embedded_server.Cluster, tmp_path_factory) -> Iterator[Served]:
-    """A butler with a single connection, so that one which is not given back is missed."""
-    place, name = tmp_path_factory.mktemp("served"), new_name()
-    processes = Processes(place)
-    process = processes.butler(write_folder(place, "[butler.database]\npool_size = 1", name=name), home, probe=True)
+    """A butler with a single connection, so that a leaked one is noticed."""
+    folder, name = tmp_path_factory.mktemp("served"), new_name()
+    processes = Processes(folder)
+    process = processes.butler(write_folder(folder, "[butler.database]\npool_size = 1", name=name), home, probe=True)
     yield Served(process, process.ready(), cluster.dsn(f"butler_{name}"))
     processes.end()
 
 
 @pytest.fixture
 async def before(served: Served) -> int:
-    """How many rows there were."""
+    """The number of rows before the test."""
     return await served.rows()
 
 
@@ -44,13 +44,13 @@ async def test_row_04_a_client_killed_in_mid_call_leaves_no_row_and_no_open_tran
     served, before, processes, era
 ):
     client = processes.python("-c", _CLIENT, served.address, era)
-    await eventually(served.writing, "the client's call to be under way")
+    await eventually(served.is_writing, "the client's call to be under way")
     client.end(signal.SIGKILL)
 
-    async def over() -> bool:
+    async def has_no_transaction() -> bool:
         return await served.open_transactions() == 0
 
-    await eventually(over, "the transaction to be gone", seconds=5)
+    await eventually(has_no_transaction, "the transaction to be gone", seconds=5)
     assert await served.rows() == before
     answer = await served.call("probe_write", text="whole")
     assert answer.structured_content == {"rows": before + 1}
@@ -58,8 +58,8 @@ async def test_row_04_a_client_killed_in_mid_call_leaves_no_row_and_no_open_tran
 
 async def test_row_06_a_connection_ended_in_mid_call_is_unavailable_and_the_next_call_works(served, before):
     call = asyncio.create_task(served.call("probe_write", text="half", seconds=20))
-    await eventually(served.writing, "the call to be under way")
-    await served.ask(
+    await eventually(served.is_writing, "the call to be under way")
+    await served.fetch_value(
         "select count(pg_terminate_backend(pid)) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid() and state = 'active'"
     )
@@ -73,7 +73,7 @@ async def test_row_09_a_full_pool_is_overloaded_and_a_slow_query_a_timeout(serve
     late = await served.call("probe_fail", how="slow query")
     assert late.content[0].text.startswith("timeout: the database took too long.")
     holding = asyncio.create_task(served.call("probe_write", text="first", seconds=3.5))
-    await eventually(served.writing, "the pool's only connection to be taken")
+    await eventually(served.is_writing, "the pool's only connection to be taken")
     refused = await served.call("probe_write", text="second")
     assert refused.content[0].text.startswith("overloaded: every database connection is busy.")
     assert (await holding).structured_content == {"rows": before + 1}
@@ -81,7 +81,7 @@ async def test_row_09_a_full_pool_is_overloaded_and_a_slow_query_a_timeout(serve
 
 
 @pytest.mark.slow
-async def test_row_07_a_server_that_crashes_is_told_of_and_its_return_needs_no_restart(own_home, tmp_path, processes):
+async def test_row_07_a_server_crash_is_reported_and_recovery_needs_no_restart(own_home, tmp_path, processes):
     name = new_name()
     process = processes.butler(write_folder(tmp_path, name=name), own_home, probe=True)
     address = process.ready()
@@ -89,13 +89,13 @@ async def test_row_07_a_server_that_crashes_is_told_of_and_its_return_needs_no_r
     served = Served(process, address, cluster.dsn(f"butler_{name}"))
     assert (await served.call("probe_write", text="kept")).structured_content == {"rows": 1}
     in_flight = asyncio.create_task(served.call("probe_write", text="half", seconds=20))
-    await eventually(served.writing, "a call to be under way")
+    await eventually(served.is_writing, "a call to be under way")
 
     kill_postmaster(own_home)
     assert (await in_flight).content[0].text.startswith("unavailable: ")
-    status, said = await served.health()
-    assert (status, said["status"]) == (503, "unavailable")
-    assert "database" in said["reason"]
+    status, health = await served.health()
+    assert (status, health["status"]) == (503, "unavailable")
+    assert "database" in health["reason"]
     down = await served.call("probe_write", text="down")
     assert down.content[0].text == "unavailable: the database can't be reached. Retry in a few seconds."
 

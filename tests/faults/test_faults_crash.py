@@ -1,4 +1,4 @@
-"""PostgreSQL crashes under load (row 7): every acknowledged memory is there afterwards."""
+"""A crash of PostgreSQL under load (row 7): no acknowledged memory is lost."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from fastmcp import Client
 
-from database.stage import eventually, new_name, write_folder
+from database.butler_processes import eventually, new_name, write_folder
 
 WRITERS = 8
 
@@ -48,8 +48,8 @@ async def test_row_07_a_crash_of_the_server_under_load_loses_no_acknowledged_mem
     await asyncio.gather(*writing)
 
     connection = await asyncpg.connect(f"postgresql://postgres@/butler_{name}?host={own_home}/postgres/data")
-    kept = {str(row["id"]) for row in await connection.fetch("select id from facts where validity = 'active'")}
+    stored = {str(row["id"]) for row in await connection.fetch("select id from facts where validity = 'active'")}
     events = await connection.fetchval("select count(*) from memory_events where event_type = 'fact_created'")
     await connection.close()
-    assert acknowledged <= kept
-    assert events == len(kept)
+    assert acknowledged <= stored
+    assert events == len(stored)

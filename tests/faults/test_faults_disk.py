@@ -1,4 +1,4 @@
-"""The disk is full (row 33): a file system that has no room left, and a server that may let no file grow."""
+"""A full disk (row 33): a file system without free space, and a server with a file size limit."""
 
 import base64
 import contextlib
@@ -12,25 +12,27 @@ import psutil
 import pytest
 from fastmcp import Client
 
-from database.stage import Served, connected, eventually, new_name, postmaster, write_folder
+from database.butler_processes import Served, connected, eventually, new_name, postmaster, write_folder
 
-ROOM = 192 << 20
-SEGMENT = 16 << 20
+DISK_BYTES = 192 << 20
+WAL_SEGMENT_BYTES = 16 << 20
 FULL = "unavailable: the database server's disk is full. Free some space there, then retry."
 
 
 @contextmanager
 def small_disk(at: Path) -> Iterator[None]:
-    """A file system of its own at that place."""
+    """Mount a small file system at that path."""
     at.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(at)], check=True, capture_output=True)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(at)], check=True, capture_output=True
+    )
     try:
         yield
     finally:
         subprocess.run(["umount", "--lazy", str(at)], check=True)
 
 
-def mounts(at: Path) -> bool:
+def can_mount(at: Path) -> bool:
     """Whether this user may mount a file system."""
     try:
         with small_disk(at):
@@ -40,31 +42,31 @@ def mounts(at: Path) -> bool:
 
 
 @contextmanager
-def limited(home: Path, most: int) -> Iterator[None]:
-    """The server of that home may let no file grow beyond so many bytes, as under a quota."""
-    _limit(home, str(most))
+def limited(home: Path, max_bytes: int) -> Iterator[None]:
+    """Limit the size of the files of the server of that home, as a quota would."""
+    _limit(home, str(max_bytes))
     try:
         yield
     finally:
         _limit(home, "unlimited")
 
 
-def _limit(home: Path, most: str) -> None:
-    """Set the limit of the server and all its processes, as the user they run as: root may not be allowed to."""
+def _limit(home: Path, max_bytes: str) -> None:
+    """Set the limit of the server and its processes as their own user: root may not be allowed to."""
     server = postmaster(home)
     assert server is not None
     for each in (server, *server.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             root = os.geteuid() == 0
-            who = {"user": each.uids().real, "group": each.gids().real, "extra_groups": []} if root else {}
-            command = ["prlimit", f"--pid={each.pid}", f"--fsize={most}:"]
-            done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/", **who)
+            user = {"user": each.uids().real, "group": each.gids().real, "extra_groups": []} if root else {}
+            command = ["prlimit", f"--pid={each.pid}", f"--fsize={max_bytes}:"]
+            done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/", **user)
             assert done.returncode == 0 or not each.is_running(), done.stderr
 
 
 @contextmanager
 def filled(disk: Path) -> Iterator[None]:
-    """Not a byte is left there."""
+    """Fill the disk completely."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -74,10 +76,10 @@ def filled(disk: Path) -> Iterator[None]:
 
 
 class Notes:
-    """A butler that is told things; every answer is either an id or a clear refusal."""
+    """Facts stored in a butler, with the acknowledged ids and the refusals."""
 
     def __init__(self, address: str) -> None:
-        self.address, self.kept, self.refusals, self._number = address, set[str](), list[str](), 0
+        self.address, self.acknowledged, self.refusals, self._number = address, set[str](), list[str](), 0
 
     async def store(self) -> bool:
         self._number += 1
@@ -88,11 +90,11 @@ class Notes:
         if answer.is_error:
             self.refusals.append(answer.content[0].text)
             return False
-        self.kept.add(answer.structured_content["id"])
+        self.acknowledged.add(answer.structured_content["id"])
         return True
 
     async def until_refused(self) -> None:
-        """Until there is no room, and then some more."""
+        """Store facts until one is refused, then ten more."""
         for _ in range(1000):
             if not await self.store():
                 break
@@ -101,10 +103,10 @@ class Notes:
         assert self.refusals
 
 
-async def shown(served: Served, notes: Notes) -> None:
-    """Once there is room, the same butler works again, and has all it said it has."""
+async def assert_recovered(served: Served, notes: Notes) -> None:
+    """Check that the same butler works again once there is space, and has every acknowledged fact."""
     refused = list(notes.refusals)
-    await eventually(notes.store, "memories to be kept again", seconds=90)
+    await eventually(notes.store, "memories to be stored again", seconds=90)
     assert served.process.popen.poll() is None
     assert (await served.health())[0] == 200
     async with connected(served.admin_dsn) as connection:
@@ -113,15 +115,15 @@ async def shown(served: Served, notes: Notes) -> None:
             "select count(*) from memory_events where event_type = 'fact_created' and entity_id in"
             " (select id from facts where subject = 'the disk')"
         )
-    there = {row["id"] for row in rows}
-    assert notes.kept <= there
-    assert events == len(there)
+    stored = {row["id"] for row in rows}
+    assert notes.acknowledged <= stored
+    assert events == len(stored)
     assert {each.split(":")[0] for each in refused} == {"unavailable"}, refused
 
 
 @pytest.fixture
 def served(own_home, tmp_path, processes) -> Callable[[], Served]:
-    """Starts a butler in that home."""
+    """A function that starts a butler in that home."""
 
     def start() -> Served:
         name = new_name()
@@ -138,7 +140,7 @@ async def on_a_small_disk(own_home, served) -> None:
         assert await notes.store()
         with filled(own_home / "postgres"):
             await notes.until_refused()
-        await shown(butler, notes)
+        await assert_recovered(butler, notes)
         butler.process.end()
 
 
@@ -153,21 +155,21 @@ async def under_a_limit(own_home, served) -> None:
             " from generate_series(1, 48) n"
         )
         await connection.execute("checkpoint")
-    # A segment of the log may be written whole, as it has been; the table has outgrown that.
-    with limited(own_home, SEGMENT):
+    # The limit allows a full WAL segment; the table is larger than that.
+    with limited(own_home, WAL_SEGMENT_BYTES):
         await notes.until_refused()
     assert FULL in notes.refusals
-    await shown(butler, notes)
+    await assert_recovered(butler, notes)
     butler.process.end()
 
 
 @pytest.mark.slow
 async def test_row_33_a_full_disk_refuses_clearly_and_loses_nothing_that_was_acknowledged(own_home, served):
-    """On a file system without room; where none may be mounted, under a limit on what the server may write."""
-    can = mounts(own_home / "postgres")
+    """On a full file system or, if none can be mounted, with a file size limit."""
+    can = can_mount(own_home / "postgres")
     await (on_a_small_disk if can else under_a_limit)(own_home, served)
 
 
 @pytest.mark.slow
-async def test_row_33_a_server_that_may_let_no_file_grow_is_told_of_as_a_full_disk(own_home, served):
+async def test_row_33_a_server_that_may_let_no_file_grow_reports_a_full_disk(own_home, served):
     await under_a_limit(own_home, served)

@@ -1,4 +1,4 @@
-"""Butlers that start at one moment, are killed, find no database, and stop (rows 8, 12, 20)."""
+"""Concurrent starts, kills, a missing database, and shutdown (rows 8, 12, 20)."""
 
 import asyncio
 import os
@@ -12,11 +12,11 @@ from butlers import app, db
 from butlers.contract import Job
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
-from database.stage import Served, configured, eventually, new_name, servers, write_folder
+from database.butler_processes import Served, configured, eventually, new_name, servers, write_folder
 from probe import MODULES
 
 
-async def serves(address: str) -> bool:
+async def is_serving(address: str) -> bool:
     async with Client(address) as client:
         return isinstance(await client.list_tools(), list)
 
@@ -25,22 +25,22 @@ async def serves(address: str) -> bool:
 async def test_row_12_butlers_that_start_at_the_same_moment_on_a_new_home_serve_and_leave_no_server_behind(
     own_home, tmp_path, processes
 ):
-    """Two of one folder and one of another; one is killed, and started again."""
+    """Two butlers of one folder and one of another; one is killed and restarted."""
     folder, other_folder = write_folder(tmp_path, probe=False), write_folder(tmp_path, probe=False)
     one, twin, other = [processes.butler(each, own_home, "--port", "0") for each in (folder, folder, other_folder)]
     for butler in (one, twin, other):
-        assert await serves(butler.ready())
+        assert await is_serving(butler.ready())
     assert servers(own_home) == 1
 
     one.end(signal.SIGKILL)
     again = processes.butler(folder, own_home, "--port", "0")
     for butler in (again, twin, other):
-        assert await serves(butler.ready())
+        assert await is_serving(butler.ready())
 
     assert twin.end(signal.SIGTERM) == 0
     assert other.end(signal.SIGTERM) == 0
     assert servers(own_home) == 1
-    assert await serves(again.ready())
+    assert await is_serving(again.ready())
     assert again.end(signal.SIGINT) == 0
     assert servers(own_home) == 0
 
@@ -50,7 +50,7 @@ async def test_row_12_a_call_under_way_finishes_before_the_server_is_stopped(own
     butler = processes.butler(write_folder(tmp_path, name=name), own_home, probe=True)
     served = Served(butler, butler.ready(), f"postgresql://postgres@/butler_{name}?host={own_home}/postgres/data")
     call = asyncio.create_task(served.call("probe_write", text="kept", seconds=2))
-    await eventually(served.writing, "the call to be under way")
+    await eventually(served.is_writing, "the call to be under way")
     butler.popen.send_signal(signal.SIGTERM)
     assert (await call).structured_content == {"rows": 1}
     assert await asyncio.to_thread(butler.end) == 0
@@ -105,16 +105,16 @@ def test_row_08_without_its_database_a_butler_ends_with_one_clear_line(own_home,
 
 @pytest.fixture(scope="module")
 async def pair(environment, tmp_path_factory):
-    """One butler, open twice: two pools on one database."""
+    """A butler and a second pool on its database."""
     config = configured(tmp_path_factory.mktemp("pair"), name=new_name())
     async with app.open_butler(config, environment, MODULES) as butler:
-        other = await db.connect(butler.place.dsn, pool_size=4)
+        other = await db.connect(butler.location.dsn, pool_size=4)
         yield butler, other
         await other.close()
 
 
 class Runs:
-    """A job that notes when it runs, on which of two schedulers."""
+    """A job on two schedulers that counts its runs."""
 
     def __init__(self, pair, name: str, clock=lambda: datetime.now(UTC)) -> None:
         butler, other = pair
@@ -146,22 +146,22 @@ async def test_row_20_two_schedulers_run_a_job_once_for_each_moment(pair):
     moments = [NOON + timedelta(minutes=minute) for minute in range(5)]
     for moment in moments:
         before = runs.count
-        await asyncio.gather(*(each._turn(runs.job.name, moment) for each in runs.schedulers for _ in range(3)))
+        await asyncio.gather(*(each._tick(runs.job.name, moment) for each in runs.schedulers for _ in range(3)))
         assert runs.count == before + 1
     assert runs.count == len(moments)
     assert await runs.recorded() == [(moment, "succeeded") for moment in moments]
-    assert (await runs.schedulers[1]._turn(runs.job.name, moments[0])).over
-    assert runs.count == len(moments), "a moment that is past is not run again"
+    assert (await runs.schedulers[1]._tick(runs.job.name, moments[0])).done
+    assert runs.count == len(moments), "a job does not run twice for one due time"
 
 
 async def test_row_20_two_schedulers_that_watch_the_clock_run_a_job_once(pair):
     start = asyncio.get_running_loop().time()
 
     def clock() -> datetime:
-        """A clock that strikes noon in a moment."""
+        """A clock that reaches noon after 0.3 seconds."""
         return NOON + timedelta(seconds=asyncio.get_running_loop().time() - start - 0.3)
 
-    runs = Runs(pair, "by the clock", clock)
+    runs = Runs(pair, "scheduled", clock)
     for scheduler in runs.schedulers:
         scheduler.start()
     await asyncio.sleep(1)

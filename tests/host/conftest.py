@@ -1,4 +1,4 @@
-"""Butlers with the probe, in this process and in others."""
+"""Fixtures for butlers with the probe module, in this process and in others."""
 
 import asyncio
 import contextlib
@@ -24,8 +24,8 @@ from butlers import app, embedded_server
 from butlers.environment import Environment
 from butlers.host import api_keys, http, logs
 from butlers.host.server import Server, http_app
-from claude import cli, owner, standing  # noqa: F401 — the fixtures of those who use the real CLI
-from host.hosted import Hosted, opened
+from claude import cli, owner, standing  # noqa: F401 — fixtures for tests with the real CLI
+from host.session_fixtures import RunningButler, open_running_butler
 from probe import MODULES
 
 TESTS = Path(__file__).parent.parent
@@ -33,7 +33,7 @@ TESTS = Path(__file__).parent.parent
 
 @pytest.fixture
 def folder(tmp_path: Path, worker: str) -> Callable[..., Path]:
-    """Writes a butler's folder. One name, and so one migrated database, serves all; `fresh` makes another."""
+    """Write a butler's folder. All share one name and database; `fresh` creates another."""
 
     def write(
         extra: str = "", *, memory: bool = True, probe: bool = True, probing: str = "", fresh: bool = False
@@ -55,7 +55,7 @@ Running = Callable[..., AbstractAsyncContextManager[Server]]
 
 @pytest.fixture
 def running(environment: Environment) -> Running:
-    """Runs a butler in this process and gives its server."""
+    """Start a butler in this process and yield its server."""
 
     @asynccontextmanager
     async def run(place: Path, modules=MODULES, env: Environment = environment) -> AsyncIterator[Server]:
@@ -66,22 +66,22 @@ def running(environment: Environment) -> Running:
     return run
 
 
-Hosting = Callable[..., AbstractAsyncContextManager[Hosted]]
+Hosting = Callable[..., AbstractAsyncContextManager[RunningButler]]
 
 
 @pytest.fixture
 def hosting(environment: Environment) -> Hosting:
-    """Runs a butler in this process and gives it whole, its sessions included."""
+    """Start a butler in this process and yield it with its sessions."""
 
-    def run(place: Path, env: Environment = environment, **options) -> AbstractAsyncContextManager[Hosted]:
-        return opened(place, env, **options)
+    def run(place: Path, env: Environment = environment, **options) -> AbstractAsyncContextManager[RunningButler]:
+        return open_running_butler(place, env, **options)
 
     return run
 
 
 @dataclass
 class Site:
-    """A butler of this process that is reached over HTTP."""
+    """A butler in this process with an HTTP port."""
 
     url: str
     server: Server
@@ -98,7 +98,7 @@ class Site:
         return await self.send("GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()})
 
     async def call(self, credential: str | None = None, tool: str = "probe_whoami", **arguments) -> httpx2.Response:
-        """One tool call as the plain POST it is."""
+        """Send one tool call as a plain POST."""
         message = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -121,7 +121,7 @@ class Quiet(uvicorn.Server):
 
 @pytest.fixture
 def listening(running: Running) -> Callable[..., AbstractAsyncContextManager[Site]]:
-    """Runs a butler in this process behind a real HTTP port."""
+    """Start a butler in this process on a real HTTP port."""
 
     @asynccontextmanager
     async def run(place: Path, **options) -> AsyncIterator[Site]:
@@ -142,7 +142,7 @@ def listening(running: Running) -> Callable[..., AbstractAsyncContextManager[Sit
 
 @dataclass
 class Keyring:
-    """Makes and ends keys of the shared butler, as its owner does."""
+    """Creates and revokes keys of the shared butler."""
 
     owner: asyncpg.Connection
 
@@ -155,22 +155,22 @@ class Keyring:
 
 @pytest.fixture
 def keyring(cluster: embedded_server.Cluster, worker: str) -> Callable[[], AbstractAsyncContextManager[Keyring]]:
-    """The keys of the shared butler, once it has been started."""
+    """Open the keyring of the shared butler, which must have been started before."""
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[Keyring]:
+    async def open_running_butler() -> AsyncIterator[Keyring]:
         connection = await asyncpg.connect(cluster.dsn(f"butler_shared_{worker}"))
         try:
             yield Keyring(connection)
         finally:
             await connection.close()
 
-    return opened
+    return open_running_butler
 
 
 @dataclass
 class Wire:
-    """A connection to the database server that can be cut."""
+    """A TCP proxy to the database server that can be cut."""
 
     socket: Path
     port: int = 0
@@ -205,7 +205,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @pytest.fixture
 async def wire(cluster: embedded_server.Cluster) -> AsyncIterator[Wire]:
-    """A TCP way to the embedded server."""
+    """A TCP proxy to the embedded server."""
     made = Wire(cluster.sockets / ".s.PGSQL.5432")
     await made.join()
     yield made
@@ -214,7 +214,7 @@ async def wire(cluster: embedded_server.Cluster) -> AsyncIterator[Wire]:
 
 @pytest.fixture
 def by_wire(home: Path, cluster: embedded_server.Cluster, worker: str, wire: Wire) -> Environment:
-    """The environment of a butler that reaches the shared database over the wire."""
+    """The environment of a butler that reaches the shared database through `wire`."""
     database = f"butler_shared_{worker}"
     return Environment(
         home=home,
@@ -227,13 +227,13 @@ def by_wire(home: Path, cluster: embedded_server.Cluster, worker: str, wire: Wir
 
 @dataclass
 class Process:
-    """A butler in a process of its own."""
+    """A butler in its own process."""
 
     popen: "subprocess.Popen[str]"
     log: Path
 
     def ready(self, seconds: float = 60) -> str:
-        """The address it serves, once it does."""
+        """Return the address once the butler serves it."""
         give_up = time.monotonic() + seconds
         while time.monotonic() < give_up:
             for line in self.log.read_text().splitlines():
@@ -245,7 +245,7 @@ class Process:
         raise AssertionError(f"not ready:\n{self.log.read_text()}")
 
     def end(self, number: int = signal.SIGTERM, seconds: float = 30) -> int:
-        """Its exit code after that signal."""
+        """Send the signal and return the exit code."""
         if self.popen.poll() is None:
             self.popen.send_signal(number)
         return self.popen.wait(seconds)
@@ -253,13 +253,13 @@ class Process:
 
 @pytest.fixture
 def variables(home: Path, cluster: object) -> dict[str, str]:
-    """The environment variables of a butler in a process of its own."""
+    """The environment variables of a butler process."""
     return {**os.environ, "BUTLERS_HOME": str(home), "PYTHONPATH": str(TESTS)}
 
 
 @pytest.fixture
 def process(variables: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts butlers in processes of their own and ends what is left of them."""
+    """Start butler processes, and kill them after the test."""
     started: list[Process] = []
 
     def start(place: Path, *arguments: str, probe: bool = True, **more: str) -> Process:
@@ -287,7 +287,7 @@ def process(variables: dict[str, str], tmp_path: Path) -> Iterator[Callable[...,
 
 @pytest.fixture
 def logging_as(capfd: pytest.CaptureFixture[str]) -> Iterator[Callable[[str, str], None]]:
-    """Sends this process's log where a butler's goes, and puts everything back."""
+    """Configure logging as a butler does, and restore it after the test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield logs.configure_logging

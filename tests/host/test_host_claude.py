@@ -1,4 +1,4 @@
-"""The real Claude Code CLI as a runtime, offline: it talks to a stand-in for its model, and to real butlers."""
+"""The runtime for the real Claude Code CLI, offline, with a scripted model server and real butlers."""
 
 import asyncio
 import json
@@ -15,34 +15,34 @@ from butlers.errors import SessionFailed, TimedOut
 from butlers.host.runtimes.claude import ClaudeRuntime
 from butlers.host.runtimes.runtime import McpAccess, SessionTask
 from claude import INSTALLING_SECONDS
-from database.stage import wait_until
+from database.butler_processes import wait_until
 from models import refuses, uses, writes
 
 WELL = writes("Very well.")
 pytestmark = pytest.mark.timeout(INSTALLING_SECONDS)
 
 
-def asked(prompt="How are you?", seconds=60.0, **more):
+def session_task(prompt="How are you?", seconds=60.0, **more):
     return SessionTask(uuid4(), prompt, seconds, **more)
 
 
-def running(session) -> list[int]:
-    """The processes that have that session's id among their arguments."""
+def session_pids(session) -> list[int]:
+    """Return the processes with the session's id in their arguments."""
     found = psutil.process_iter(["cmdline"])
     return [process.pid for process in found if str(session) in (process.info["cmdline"] or ())]
 
 
-# A session by itself
+# A session without tools
 
 
 async def test_what_the_model_writes_is_the_answer_and_what_it_took_is_counted(cli, standing, owner):
-    task = asked("a private question")
+    task = session_task("a private question")
     async with standing([writes("a private answer", taken=23, given=5)]) as model:
-        said = await ClaudeRuntime([cli, "--model", "claude-of-our-own"]).run(task)
-    assert said.text == "a private answer"
-    assert said.session_id == str(task.session_id)
-    # The stand-in says that two tokens went into a cache and three came out of it.
-    assert said.usage == Usage(28, 5)
+        outcome = await ClaudeRuntime([cli, "--model", "claude-of-our-own"]).run(task)
+    assert outcome.text == "a private answer"
+    assert outcome.session_id == str(task.session_id)
+    # The model server reports two tokens written to a cache and three read from it.
+    assert outcome.usage == Usage(28, 5)
     assert model.asked[0].headers["x-api-key"] == "any"
     assert model.asked[0].body["model"] == "claude-of-our-own"
     kept = [path for path in owner.rglob("*") if path.is_file() and "a private" in path.read_text(errors="replace")]
@@ -52,7 +52,7 @@ async def test_what_the_model_writes_is_the_answer_and_what_it_took_is_counted(c
 async def test_the_prompt_and_the_system_prompt_reach_the_model_and_no_built_in_tool_does(cli, standing):
     prompt = "Wie geht's? \N{SLICE OF PIZZA}\n" + "x" * 300_000
     async with standing([WELL]) as model:
-        await ClaudeRuntime([cli]).run(asked(prompt, system_prompt="You are a butler\nwith 'manners'."))
+        await ClaudeRuntime([cli]).run(session_task(prompt, system_prompt="You are a butler\nwith 'manners'."))
     (request,) = model.asked
     assert prompt in request.prompt
     assert "You are a butler\nwith 'manners'." in request.system
@@ -62,8 +62,8 @@ async def test_the_prompt_and_the_system_prompt_reach_the_model_and_no_built_in_
 @pytest.mark.parametrize("prompt", ["/context of the talk?", "@/etc/hosts says what?"])
 async def test_a_prompt_is_never_a_command_of_the_cli(cli, standing, prompt):
     async with standing([WELL]) as model:
-        said = await ClaudeRuntime([cli]).run(asked(prompt))
-    assert said.text == "Very well."
+        outcome = await ClaudeRuntime([cli]).run(session_task(prompt))
+    assert outcome.text == "Very well."
     assert [prompt in request.prompt for request in model.asked] == [True]
     assert "localhost" not in model.asked[0].prompt
 
@@ -78,7 +78,7 @@ async def test_the_settings_hooks_servers_and_notes_of_the_user_have_no_part_in_
     (owner / ".claude" / "settings.json").write_text(json.dumps(settings))
     (owner / ".claude.json").write_text(json.dumps({"mcpServers": {"other": server}}))
     async with standing([WELL]) as model:
-        await ClaudeRuntime([cli]).run(asked())
+        await ClaudeRuntime([cli]).run(session_task())
     assert "PRIVATE" not in json.dumps(model.asked[0].body)
     assert not (owner / "hooked").exists()
     assert not (owner / "served").exists()
@@ -86,46 +86,46 @@ async def test_the_settings_hooks_servers_and_notes_of_the_user_have_no_part_in_
 
 async def test_a_built_in_tool_the_model_asks_for_is_not_there(cli, standing, owner):
     async with standing([uses("Bash", {"command": f"touch {owner}/ran"}), WELL]) as model:
-        said = await ClaudeRuntime([cli]).run(asked())
-    assert said.text == "Very well."
-    assert said.usage == Usage(56, 10)
+        outcome = await ClaudeRuntime([cli]).run(session_task())
+    assert outcome.text == "Very well."
+    assert outcome.usage == Usage(56, 10)
     assert len(model.asked) == 2
     assert not (owner / "ran").exists()
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "expected"),
     [
         (refuses(400, "invalid_request_error", "no such tea"), "400 no such tea"),
         (refuses(500, "api_error", "out of order"), "500 out of order"),
     ],
 )
-async def test_an_error_of_the_model_is_a_session_that_failed(cli, standing, reply, told):
+async def test_an_error_of_the_model_is_a_session_that_failed(cli, standing, reply, expected):
     async with standing([reply]):
         with pytest.raises(SessionFailed) as failed:
-            await ClaudeRuntime([cli]).run(asked())
-    assert told in failed.value.message
+            await ClaudeRuntime([cli]).run(session_task())
+    assert expected in failed.value.message
 
 
 async def test_a_model_that_hangs_is_given_up_and_the_cli_ended(cli, standing):
-    task = asked(seconds=4)
+    task = session_task(seconds=4)
     async with standing([models.Reply(seconds=60)]):
         with pytest.raises(TimedOut):
             await ClaudeRuntime([cli]).run(task)
-    wait_until(lambda: not running(task.session_id), "the CLI to be gone", 5)
+    wait_until(lambda: not session_pids(task.session_id), "the CLI to be gone", 5)
 
 
 async def test_a_cancelled_session_ends_the_cli(cli, standing):
-    task = asked()
+    task = session_task()
     async with standing([models.Reply(seconds=60)]) as model:
         session = asyncio.ensure_future(ClaudeRuntime([cli]).run(task))
         while not model.asked:  # noqa: ASYNC110 — the server has no event to wait for
             await asyncio.sleep(0.02)
-        assert running(task.session_id)
+        assert session_pids(task.session_id)
         session.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(session, 10)
-    wait_until(lambda: not running(task.session_id), "the CLI to be gone", 5)
+    wait_until(lambda: not session_pids(task.session_id), "the CLI to be gone", 5)
 
 
 # With the butler's tools
@@ -137,14 +137,14 @@ async def test_a_tool_the_model_uses_is_called_on_the_butler(cli, standing, fold
     use = uses("mcp__butler__memory_store_fact", fact)
     async with listening(folder(f'[butler.auth]\ntenant = "{tenant}"\n')) as site:
         async with standing([use, WELL]) as model:
-            said = await ClaudeRuntime([cli]).run(asked(mcp=McpAccess(site.mcp)))
+            outcome = await ClaudeRuntime([cli]).run(session_task(mcp=McpAccess(site.mcp)))
         async with Client(site.mcp) as client:
             listed = {tool.name for tool in await client.list_tools()}
         caller = Caller(tenant=tenant, butler=site.server.config.name, actor="a test")
         stored = (await models.remembered(site.server.database, caller))["facts"]
     assert [(each["predicate"], each["content"]) for each in stored] == [("drinks", "tea without milk")]
-    assert said.text == "Very well."
-    assert said.usage == Usage(56, 10)
+    assert outcome.text == "Very well."
+    assert outcome.usage == Usage(56, 10)
     assert set(model.asked[0].tools) == {f"mcp__butler__{name}" for name in listed}
     (result,) = model.asked[1].messages[-1]["content"]
     assert result["type"] == "tool_result"
@@ -154,8 +154,8 @@ async def test_a_tool_the_model_uses_is_called_on_the_butler(cli, standing, fold
 async def test_an_error_of_a_tool_comes_back_to_the_model(cli, standing, folder, listening):
     use = uses("mcp__butler__probe_fail", {"how": "fault"})
     async with listening(folder(memory=False)) as site, standing([use, WELL]) as model:
-        said = await ClaudeRuntime([cli]).run(asked(mcp=McpAccess(site.mcp)))
-    assert said.text == "Very well."
+        outcome = await ClaudeRuntime([cli]).run(session_task(mcp=McpAccess(site.mcp)))
+    assert outcome.text == "Very well."
     assert "conflict: it is taken. Take another." in json.dumps(model.asked[1].messages[-1])
 
 
@@ -168,7 +168,7 @@ async def test_the_cli_calls_tools_with_the_key_it_is_given(cli, standing, folde
         standing([uses("mcp__butler__probe_whoami", {}), WELL]) as model,
     ):
         access = McpAccess(site.mcp, {"Authorization": f"Bearer {await ring.make(tenant)}"})
-        await ClaudeRuntime([cli]).run(asked(mcp=access))
+        await ClaudeRuntime([cli]).run(session_task(mcp=access))
     assert tenant in json.dumps(model.asked[1].messages[-1])
 
 

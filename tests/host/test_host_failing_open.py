@@ -1,4 +1,4 @@
-"""A session starts and ends whatever memory does: each of these breaks something for real."""
+"""Sessions start and end when memory or the database fails."""
 
 import asyncio
 import json
@@ -13,56 +13,60 @@ from fastmcp import Client
 
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host import logs
-from host.forgetful import MODULES
-from host.hosted import ACTS, PATIENT, THINKS, think, until
+from host.failing_memory import MODULES
+from host.session_fixtures import LONG_MEMORY_TIMEOUT, THINK_RUNTIME, TOOL_CALLER, wait_until, write_program
 
 STARTS = "the session starts without its memories"
 ENDS = "the session ends without an episode"
 RECORD = "the session goes on without a record"
 
 
-def complaints(caplog):
-    """The butler's own, about this session: not what libraries say, nor what is said of sessions that are lost."""
+def butler_warnings(caplog):
+    """Return the butler's warnings and errors, without those about lost sessions."""
     lines = [line for line in caplog.records if line.levelno >= logging.WARNING and line.name.startswith("butlers")]
     return [line for line in lines if not line.getMessage().endswith("are marked as lost")]
 
 
 @pytest.fixture
 def warned(caplog):
-    """What the butler complained about, in its order: warnings, and anything worse."""
+    """A function that returns the butler's warnings and errors in order."""
     caplog.set_level("INFO", "butlers")
-    return lambda: [(line.levelname, line.getMessage()) for line in complaints(caplog)]
+    return lambda: [(line.levelname, line.getMessage()) for line in butler_warnings(caplog)]
 
 
 @pytest.fixture
-def forgetful(folder, hosting):
-    """Hosts a butler whose memory fails as told."""
+def failing_memory(folder, hosting):
+    """Start a butler whose memory fails as configured."""
 
     def host(seconds=5.0, think_of="cat", **how):
-        told = "".join(f'{name} = "{value}"\n' for name, value in how.items())
-        module = f"[modules.forgetful]\nenabled = true\n{told}"
-        place = folder(f"{THINKS}[butler.sessions]\nmemory_seconds = {seconds}\n{module}", memory=False, probe=False)
-        return hosting(think(place, think_of), modules=MODULES)
+        settings = "".join(f'{name} = "{value}"\n' for name, value in how.items())
+        module = f"[modules.failing_memory]\nenabled = true\n{settings}"
+        place = folder(
+            f"{THINK_RUNTIME}[butler.sessions]\nmemory_timeout_seconds = {seconds}\n{module}",
+            memory=False,
+            probe=False,
+        )
+        return hosting(write_program(place, think_of), modules=MODULES)
 
     return host
 
 
-def calls(at):
-    """The calls a forgetful memory got."""
+def memory_state(at):
+    """Return the state of the failing memory: the calls it got."""
     return at.butler.modules[0].state
 
 
-# Before
+# Before the session
 
 
-async def test_both_tools_are_called_by_name_on_the_butlers_own_server(forgetful, warned, tenant):
+async def test_both_tools_are_called_by_name_on_the_butlers_own_server(failing_memory, warned, tenant):
     """Scenario: CC instance receives memory context
     Scenario: Session completion triggers episode write
     """
-    async with forgetful() as at:
+    async with failing_memory() as at:
         who = at.caller(tenant, request_id="r-1", roles=frozenset({"admin"}))
         answered = await at.spawn("Help user log weight", who)
-        (context,), (episode,) = calls(at).contexts, calls(at).episodes
+        (context,), (episode,) = memory_state(at).contexts, memory_state(at).episodes
     butler = at.server.config.name
     assert (context["trigger_prompt"], context["butler"]) == ("Help user log weight", butler)
     assert (context["caller"].tenant, context["caller"].actor, context["caller"].is_admin) == (tenant, "ada", True)
@@ -75,34 +79,34 @@ async def test_both_tools_are_called_by_name_on_the_butlers_own_server(forgetful
 
 
 @pytest.mark.parametrize("how", ["conflict", "unavailable"])
-async def test_a_context_that_fails_is_one_warning(forgetful, warned, caplog, tenant, how):
+async def test_a_context_that_fails_is_one_warning(failing_memory, warned, caplog, tenant, how):
     """Scenario: memory_context failure is fail-open"""
-    async with forgetful(context=how) as at:
+    async with failing_memory(context=how) as at:
         answered = await at.spawn("How are you?", at.caller(tenant))
         assert (await at.session(tenant))["status"] == "succeeded"
-        assert len(calls(at).episodes) == 1
+        assert len(memory_state(at).episodes) == 1
     assert answered.text == "How are you?"
     assert warned() == [("WARNING", STARTS)]
-    (line,) = complaints(caplog)
+    (line,) = butler_warnings(caplog)
     assert line.session == str(answered.session_id)
     assert "the memory is in use" in line.reason or "can't be reached" in line.reason
 
 
 async def test_a_context_that_breaks_as_nobody_foresaw_is_one_warning_and_the_traceback(
-    forgetful, warned, caplog, tenant
+    failing_memory, warned, caplog, tenant
 ):
     """Scenario: memory_context failure is fail-open"""
-    async with forgetful(context="broken") as at:
+    async with failing_memory(context="broken") as at:
         answered = await at.spawn("How are you?", at.caller(tenant))
     assert answered.text == "How are you?"
-    # The first is the door's own, as for every call that breaks.
+    # The first is the middleware's, as for every unexpected error.
     assert warned() == [("ERROR", "internal"), ("WARNING", STARTS)]
-    assert "private" not in " ".join(logs.JsonFormatter().format(line) for line in complaints(caplog))
+    assert "private" not in " ".join(logs.JsonFormatter().format(line) for line in butler_warnings(caplog))
 
 
 @pytest.mark.parametrize("how", ["slow", "deaf"])
-async def test_a_context_that_is_too_slow_is_not_waited_for(forgetful, warned, tenant, how):
-    async with forgetful(seconds=0.3, context=how) as at:
+async def test_a_context_that_is_too_slow_is_not_waited_for(failing_memory, warned, tenant, how):
+    async with failing_memory(seconds=0.3, context=how) as at:
         began = time.monotonic()
         answered = await at.spawn("How are you?", at.caller(tenant))
         took = time.monotonic() - began
@@ -112,20 +116,20 @@ async def test_a_context_that_is_too_slow_is_not_waited_for(forgetful, warned, t
 
 
 @pytest.mark.parametrize("how", ["a number", "nothing", "a list", "an object", "an object named like an answer"])
-async def test_a_context_that_makes_no_sense_is_left_out_with_one_warning(forgetful, warned, tenant, how):
-    async with forgetful(context=how) as at:
+async def test_a_context_that_makes_no_sense_is_left_out_with_one_warning(failing_memory, warned, tenant, how):
+    async with failing_memory(context=how) as at:
         answered = await at.spawn("How are you?", at.caller(tenant))
     assert answered.text == "How are you?"
     assert warned() == [("WARNING", STARTS)]
 
 
-# After
+# After the session
 
 
 @pytest.mark.parametrize("how", ["conflict", "unavailable", "slow", "deaf"])
-async def test_an_episode_that_can_not_be_kept_is_one_warning(forgetful, warned, tenant, how):
+async def test_an_episode_that_can_not_be_kept_is_one_warning(failing_memory, warned, tenant, how):
     """Scenario: Episode write failure does not block session completion"""
-    async with forgetful(seconds=2, episode=how) as at:
+    async with failing_memory(seconds=2, episode=how) as at:
         began = time.monotonic()
         answered = await at.spawn("How are you?", at.caller(tenant))
         row = await at.session(tenant)
@@ -135,30 +139,32 @@ async def test_an_episode_that_can_not_be_kept_is_one_warning(forgetful, warned,
     assert warned() == [("WARNING", ENDS)]
 
 
-async def test_a_failed_session_whose_episode_can_not_be_kept_is_told_by_its_own_failure(forgetful, warned, tenant):
-    async with forgetful(episode="conflict", think_of="echo 'out of tea' >&2; exit 2") as at:
+async def test_a_failed_session_whose_episode_can_not_be_kept_is_told_by_its_own_failure(
+    failing_memory, warned, tenant
+):
+    async with failing_memory(episode="conflict", think_of="echo 'out of tea' >&2; exit 2") as at:
         with pytest.raises(SessionFailed, match="out of tea"):
             await at.spawn("How are you?", at.caller(tenant))
         assert (await at.session(tenant))["status"] == "failed"
     assert warned() == [("WARNING", ENDS)]
 
 
-async def test_both_may_fail_with_one_warning_each(forgetful, warned, tenant):
-    async with forgetful(context="conflict", episode="conflict") as at:
+async def test_both_may_fail_with_one_warning_each(failing_memory, warned, tenant):
+    async with failing_memory(context="conflict", episode="conflict") as at:
         assert (await at.spawn("How are you?", at.caller(tenant))).text == "How are you?"
     assert warned() == [("WARNING", STARTS), ("WARNING", ENDS)]
 
 
-async def test_the_episode_is_written_after_the_session_is_said_to_have_ended(forgetful, tenant):
-    """Whoever asks how it stands does not wait for memory."""
-    async with forgetful(seconds=3, episode="slow") as at:
+async def test_the_episode_is_written_after_the_session_is_said_to_have_ended(failing_memory, tenant):
+    """The status does not wait for memory."""
+    async with failing_memory(seconds=3, episode="slow") as at:
         running = asyncio.ensure_future(at.spawn("How are you?", at.caller(tenant)))
 
         async def ended():
             rows = await at.sessions(tenant)
             return rows and rows[0]["status"] == "succeeded"
 
-        await until(ended, "the record of its end", 2.5)
+        await wait_until(ended, "the record of its end", 2.5)
         assert not running.done()
         await running
 
@@ -166,47 +172,47 @@ async def test_the_episode_is_written_after_the_session_is_said_to_have_ended(fo
 # The database
 
 
-SESSION = f"{THINKS}[butler.sessions]\n{PATIENT}"
+SESSION = f"{THINK_RUNTIME}[butler.sessions]\n{LONG_MEMORY_TIMEOUT}"
 
 
 async def test_a_session_is_carried_out_although_the_database_is_gone(
     folder, hosting, running, by_wire, wire, warned
 ):
-    place = think(folder(SESSION), ACTS)
+    place = write_program(folder(SESSION), TOOL_CALLER)
     async with running(place):
         pass
-    async with hosting(place, by_wire, by_the_clock=False) as at:
+    async with hosting(place, by_wire, with_jobs=False) as at:
         await wire.cut()
-        done = await at.act(["memory_recall", {"topic": "tea"}])
-    assert done["said"][0]["isError"], "its caller is told: fail-open is for the host"
-    assert done["told"] == json.dumps([["memory_recall", {"topic": "tea"}]])
+        done = await at.call_in_session(["memory_recall", {"topic": "tea"}])
+    assert done["results"][0]["isError"], "its caller is told: fail-open is for the host"
+    assert done["stdin"] == json.dumps([["memory_recall", {"topic": "tea"}]])
     assert warned() == [("WARNING", RECORD), ("WARNING", STARTS), ("WARNING", ENDS)]
 
 
 async def test_a_database_that_goes_while_a_session_runs_does_not_take_its_answer(
     folder, hosting, running, by_wire, wire, warned, tenant
 ):
-    place = think(folder(SESSION), "touch begun; while [ ! -e go ]; do sleep 0.03; done; echo done")
+    place = write_program(folder(SESSION), "touch begun; while [ ! -e go ]; do sleep 0.03; done; echo done")
     async with running(place):
         pass
-    async with hosting(place, by_wire, by_the_clock=False) as at:
+    async with hosting(place, by_wire, with_jobs=False) as at:
         session = asyncio.ensure_future(at.spawn("How?", at.caller(tenant)))
-        await until((place / "begun").exists, "the program to run")
+        await wait_until((place / "begun").exists, "the program to run")
         await wire.cut()
         (place / "go").touch()
         assert (await session).text == "done\n"
-        said = warned()
+        warnings = warned()
         await wire.join()
         again = await at.spawn("How?", at.caller(tenant))
         rows = {row["id"]: row["status"] for row in await at.sessions(tenant)}
-    assert said[1:] == [("WARNING", ENDS)]
-    assert said[0][0] == "WARNING"
-    assert said[0][1].startswith("a session's record could not be kept up to date")
+    assert warnings[1:] == [("WARNING", ENDS)]
+    assert warnings[0][0] == "WARNING"
+    assert warnings[0][1].startswith("a session's record could not be updated")
     assert rows[again.session_id] == "succeeded"
 
 
 async def test_a_session_starts_although_every_connection_to_the_database_is_busy(folder, hosting, warned, tenant):
-    place = think(folder(f"{SESSION}[butler.database]\npool_size = 1\n", memory=False), "cat")
+    place = write_program(folder(f"{SESSION}[butler.database]\npool_size = 1\n", memory=False), "cat")
     async with hosting(place) as at, Client(at.server.mcp) as client:
         busy = asyncio.ensure_future(client.call_tool("probe_write", {"text": "busy", "seconds": 4}))
         await asyncio.sleep(0.3)
@@ -221,13 +227,13 @@ async def test_a_session_starts_although_every_connection_to_the_database_is_bus
 async def test_a_session_starts_although_the_database_accepts_and_says_nothing(
     folder, hosting, running, by_wire, wire, warned
 ):
-    """A server that hangs is worse than one that is gone: nobody says no."""
-    place = think(folder(SESSION.replace("30", "1"), memory=False), "cat")
+    """A server that hangs does not even refuse the connection."""
+    place = write_program(folder(SESSION.replace("30", "1"), memory=False), "cat")
     async with running(place):
         pass
-    async with hosting(place, by_wire, by_the_clock=False) as at:
+    async with hosting(place, by_wire, with_jobs=False) as at:
         await wire.cut()
-        silent = await asyncio.start_server(_says_nothing, "127.0.0.1", wire.port)
+        silent = await asyncio.start_server(_ignore_input, "127.0.0.1", wire.port)
         try:
             answered = await asyncio.wait_for(at.spawn("How are you?"), 20)
         finally:
@@ -236,31 +242,31 @@ async def test_a_session_starts_although_the_database_accepts_and_says_nothing(
     assert warned()[0] == ("WARNING", RECORD)
 
 
-async def _says_nothing(reader, writer):
+async def _ignore_input(reader, writer):
     while await reader.read(1000):
         pass
     writer.close()
 
 
 async def test_an_internal_session_waits_for_the_database_instead(folder, hosting, running, by_wire, wire):
-    """What the system does for itself is not done without a record."""
-    place = think(folder(SESSION), "touch ran; cat")
+    """An internal session does not run without a record."""
+    place = write_program(folder(SESSION), "touch ran; cat")
     async with running(place):
         pass
-    async with hosting(place, by_wire, by_the_clock=False) as at:
+    async with hosting(place, by_wire, with_jobs=False) as at:
         await wire.cut()
         with pytest.raises(Unavailable):
             await at.spawn("Learn.", internal=True)
         await wire.join()
         assert (await at.spawn("Learn.", internal=True)).text == "Learn."
-        # With nothing under way nothing is held that says so.
+        # Without active sessions the instance lock is released.
         holding = (
             "select 1 from pg_locks where locktype = 'advisory' and granted"
             " and database = (select oid from pg_database where datname = current_database())"
         )
         locks = await asyncpg.connect(by_wire.admin_database_url)
         try:
-            await until(lambda: _none(locks, holding), "the lock to be let go", 5)
+            await wait_until(lambda: _none(locks, holding), "the lock to be released", 5)
         finally:
             await locks.close()
     assert (place / "ran").exists()
@@ -270,22 +276,22 @@ async def _none(connection, statement):
     return not await connection.fetch(statement)
 
 
-# Off
+# Without memory
 
 
 @pytest.mark.parametrize("memory", ["", "[modules.memory]\nenabled = false\n"], ids=["left out", "disabled"])
 async def test_without_memory_there_are_no_tools_no_calls_and_no_warnings(folder, hosting, warned, caplog, memory):
     """Scenario: Butler without memory module runs normally"""
-    place = think(folder(SESSION + memory, memory=False), ACTS)
+    place = write_program(folder(SESSION + memory, memory=False), TOOL_CALLER)
     (place / "CLAUDE.md").write_text("Be kind.")
     async with hosting(place) as at, Client(at.server.mcp) as client:
         offered = [tool.name for tool in await client.list_tools()]
-        done = await at.act(["memory_recall", {"topic": "tea"}], ["probe_whoami", {}])
+        done = await at.call_in_session(["memory_recall", {"topic": "tea"}], ["probe_whoami", {}])
         assert UUID(done["session"])
     called = [line.tool for line in caplog.records if line.getMessage() == "call"]
     assert not [name for name in offered if name.startswith(("memory_", "entity_"))]
-    assert done["told"].startswith("Be kind.\n\n[[")
-    assert "there is no such tool" in json.dumps(done["said"][0])
+    assert done["stdin"].startswith("Be kind.\n\n[[")
+    assert "there is no such tool" in json.dumps(done["results"][0])
     assert called == ["unknown", "probe_whoami"]
     assert warned() == []
 
@@ -299,15 +305,15 @@ async def test_a_butler_with_memory_loads_its_configuration_and_brings_its_jobs(
         )
     async with hosting(place) as at:
         loaded = at.butler.config.modules["memory"]
-        jobs = {standing.job: standing.cron for standing in await at.server.jobs()}
+        jobs = {status.job: status.cron for status in await at.server.jobs()}
     assert {"consolidate", "decay_sweep", "episode_cleanup"} <= set(jobs)
     assert jobs["decay_sweep"] == "5 4 * * *"
     assert loaded.retrieval.default_limit == 3
 
 
 async def test_a_memory_that_could_not_start_is_no_memory(folder, hosting, environment, warned):
-    """An optional module that is left out leaves nothing to be called."""
-    place = think(folder(SESSION, memory=False, probe=False), "cat")
+    """An optional module that fails to start has no tools."""
+    place = write_program(folder(SESSION, memory=False, probe=False), "cat")
     with (place / "butler.toml").open("a") as file:
         file.write(
             "[modules.memory]\nenabled = true\noptional = true\n[modules.memory.embedding]\nfolder = '/nowhere'\n"

@@ -1,4 +1,4 @@
-"""What stands before the protocol: hosts, origins, sizes, health, ports."""
+"""The HTTP layer: hosts, origins, body sizes, health, request ids and ports."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ async def test_row_27_a_body_of_8_mib_is_too_large_announced_or_not(folder, list
     async with listening(folder()) as site:
         assert (await site.send("POST", "/mcp", headers=ACCEPT, content=body)).status_code == 413
         try:
-            # The server may answer and hang up before it was sent the whole of it.
+            # The server may answer and disconnect before the whole body is sent.
             chunked = await site.send("POST", "/mcp", headers=ACCEPT, content=in_pieces())
         except (httpx2.WriteError, httpx2.RemoteProtocolError):
             chunked = None
@@ -153,15 +153,15 @@ async def test_metrics_leave_out_what_a_module_can_not_tell(folder, listening, w
 
 async def test_a_request_keeps_the_id_its_client_gave_it(folder, listening):
     async with listening(folder()) as site:
-        for given, kept in (("abc-1", True), ("a b", False), ("x" * 129, False)):
-            headers = {**ACCEPT, "X-Request-Id": given}
+        for request_id, is_kept in (("abc-1", True), ("a b", False), ("x" * 129, False)):
+            headers = {**ACCEPT, "X-Request-Id": request_id}
             answer = await site.send("POST", "/mcp", headers=headers, content=json.dumps(call("probe_whoami")))
-            assert (answer.json()["result"]["structuredContent"]["request_id"] == given) is kept
+            assert (answer.json()["result"]["structuredContent"]["request_id"] == request_id) is is_kept
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "butler.example"])  # noqa: S104
 async def test_without_keys_it_listens_on_loopback_only(folder, running, host):
-    with pytest.raises(ConfigurationFault, match="is not loopback"):
+    with pytest.raises(ConfigurationFault, match="is not a loopback address"):
         async with running(folder(f'[butler.http]\nhost = "{host}"')):
             pass
 
@@ -210,9 +210,9 @@ async def test_an_answer_in_two_parts_does_not_wait_for_an_acknowledgement(host)
         port = listener.getsockname()[1]
         accept = lambda _, writer: reached.set_result(writer)  # noqa: E731
         async with await asyncio.start_server(accept, sock=listener):
-            _, ours = await asyncio.open_connection(host, port)
-            theirs = await reached
-            option = theirs.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            for writer in (ours, theirs):
+            _, client_writer = await asyncio.open_connection(host, port)
+            server_writer = await reached
+            option = server_writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for writer in (client_writer, server_writer):
                 writer.close()
     assert option != 0

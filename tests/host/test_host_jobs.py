@@ -1,4 +1,4 @@
-"""The record of jobs, and the butlers that keep it: several at once, killed, and told to stop."""
+"""Job records, and jobs of several butlers, killed butlers and stopping butlers."""
 
 import asyncio
 import json
@@ -16,16 +16,27 @@ from butlers.caller import Caller
 from butlers.host import job_runs
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
-from database.stage import is_alive
+from database.butler_processes import is_alive
 
-from .clockwork import EVERY_SECOND, HOUR, NOON, SECOND, Clock, Work, had, recorded, until, watching
+from .fake_clock import (
+    EVERY_SECOND,
+    HOUR,
+    NOON,
+    SECOND,
+    FakeClock,
+    FakeJob,
+    fetch_runs,
+    insert_run,
+    run_scheduler,
+    until,
+)
 
 YEARLY = "0 0 1 1 *"
 
 
 @pytest.fixture(scope="module")
 async def opened(environment, worker, tmp_path_factory):
-    """The butler all tests of this worker share, with nothing running on it."""
+    """The shared butler of this worker, without a scheduler."""
     place = tmp_path_factory.mktemp("record")
     (place / "butler.toml").write_text(
         f'[butler]\nname = "shared_{worker}"\nport = 0\n[modules.memory]\nenabled = true\n'
@@ -41,8 +52,8 @@ def database(opened):
 
 @pytest.fixture
 async def record(opened):
-    """The record as the administrator sees and ages it."""
-    connection = await asyncpg.connect(opened.place.admin_dsn)
+    """An administrator's connection to the database."""
+    connection = await asyncpg.connect(opened.location.admin_dsn)
     yield connection
     await connection.close()
 
@@ -53,44 +64,44 @@ def caller():
 
 
 async def test_runs_are_dropped_after_thirty_days_and_only_those_of_the_job(database, caller):
-    work, other, clock = Work(), Work(), Clock(NOON + SECOND)
+    work, other, clock = FakeJob(), FakeJob(), FakeClock(NOON + SECOND)
     for days in (400, 31, 29, 0):
-        await had(database, caller, work, NOON - timedelta(days=days), days_ago=days)
-    await had(database, caller, other, NOON, days_ago=31)
-    async with watching(database, caller, work, clock=clock):
-        await work.begun()
-    moments = [row["scheduled_for"] for row in await recorded(database, caller, work)]
+        await insert_run(database, caller, work, NOON - timedelta(days=days), days_ago=days)
+    await insert_run(database, caller, other, NOON, days_ago=31)
+    async with run_scheduler(database, caller, work, clock=clock):
+        await work.wait_started()
+    moments = [row["scheduled_for"] for row in await fetch_runs(database, caller, work)]
     assert moments == [NOON - timedelta(days=29), NOON, NOON + SECOND]
-    assert len(await recorded(database, caller, other)) == 1
+    assert len(await fetch_runs(database, caller, other)) == 1
 
 
 async def test_a_run_by_hand_hides_no_moment_that_was_missed(database, caller):
-    work, clock = Work("0 0 1 * *"), Clock()
+    work, clock = FakeJob("0 0 1 * *"), FakeClock()
     month = NOON.replace(day=1, hour=0)
-    await had(database, caller, work, month - timedelta(days=40), days_ago=40)
+    await insert_run(database, caller, work, month - timedelta(days=40), days_ago=40)
     await Scheduler(database, caller, [work.job], Metrics(), clock).run(work.job)
-    async with watching(database, caller, work, clock=clock):
-        await work.begun(2)
-    by_hand, caught_up = (await recorded(database, caller, work))[-2:]
+    async with run_scheduler(database, caller, work, clock=clock):
+        await work.wait_started(2)
+    by_hand, caught_up = (await fetch_runs(database, caller, work))[-2:]
     assert (by_hand["scheduled_for"], caught_up["scheduled_for"]) == (None, month)
 
 
-async def standings(database, *works):
+async def job_statuses(database, *works):
     return await job_runs.job_statuses(database, {work.name: work.job for work in works}, NOON)
 
 
 async def test_how_a_job_stands_is_told_from_its_latest_run_and_its_latest_success(database, caller):
-    never, ran, failing = Work("0 * * * *"), Work("0 * * * *"), Work("0 * * * *")
-    await had(database, caller, ran, NOON - HOUR)
-    await had(database, caller, failing, NOON - 2 * HOUR, days_ago=1)
-    await had(database, caller, failing, NOON - HOUR, "failed")
-    told = await standings(database, never, ran, failing)
-    assert [each.next_run for each in told] == [NOON + HOUR] * 3
-    assert [each.status for each in told] == [None, "succeeded", "failed"]
-    assert [each.scheduled_for for each in told] == [None, NOON - HOUR, NOON - HOUR]
-    assert told[0].succeeded_at is None
-    assert told[1].succeeded_at == told[1].finished_at
-    assert told[2].succeeded_at < told[2].finished_at
+    never, ran, failing = FakeJob("0 * * * *"), FakeJob("0 * * * *"), FakeJob("0 * * * *")
+    await insert_run(database, caller, ran, NOON - HOUR)
+    await insert_run(database, caller, failing, NOON - 2 * HOUR, days_ago=1)
+    await insert_run(database, caller, failing, NOON - HOUR, "failed")
+    statuses = await job_statuses(database, never, ran, failing)
+    assert [each.next_run for each in statuses] == [NOON + HOUR] * 3
+    assert [each.status for each in statuses] == [None, "succeeded", "failed"]
+    assert [each.scheduled_for for each in statuses] == [None, NOON - HOUR, NOON - HOUR]
+    assert statuses[0].succeeded_at is None
+    assert statuses[1].succeeded_at == statuses[1].finished_at
+    assert statuses[2].succeeded_at < statuses[2].finished_at
 
 
 @pytest.mark.parametrize(
@@ -105,12 +116,12 @@ async def test_how_a_job_stands_is_told_from_its_latest_run_and_its_latest_succe
 )
 def test_a_job_is_overdue_when_it_should_have_run_ten_minutes_ago_and_more(cron, ago, overdue):
     now = NOON + timedelta(minutes=15, seconds=30)
-    standing = job_runs.JobStatus("a job", cron, NOON + HOUR, started_at=now - ago, status="succeeded")
-    assert standing.overdue(now, 600) is overdue
+    status = job_runs.JobStatus("a job", cron, NOON + HOUR, started_at=now - ago, status="succeeded")
+    assert status.is_overdue(now, 600) is overdue
 
 
 def test_a_job_that_never_ran_is_not_overdue():
-    assert not job_runs.JobStatus("a job", "* * * * *", NOON).overdue(NOON, 600)
+    assert not job_runs.JobStatus("a job", "* * * * *", NOON).is_overdue(NOON, 600)
 
 
 async def test_the_latest_runs_are_found_quickly_among_many_and_tell_nothing_but_jobs(database, record, caller):
@@ -126,12 +137,12 @@ async def test_the_latest_runs_are_found_quickly_among_many_and_tell_nothing_but
         started = time.monotonic()
         rows = [dict(row) for row in await database.fetch_across_tenants("select * from latest_job_runs()")]
         assert time.monotonic() - started < 1
-        ours = sorted((row for row in rows if row["job"].startswith(prefix)), key=lambda row: row["job"])
-        assert [row["job"] for row in ours] == [f"{prefix}{number}" for number in range(8)]
-        for row in ours:
+        rows_of_test = sorted((row for row in rows if row["job"].startswith(prefix)), key=lambda row: row["job"])
+        assert [row["job"] for row in rows_of_test] == [f"{prefix}{number}" for number in range(8)]
+        for row in rows_of_test:
             assert row["status"] == "failed"
             assert row["started_at"] - row["succeeded_at"] == timedelta(minutes=8)
-        assert set(ours[0]) == {
+        assert set(rows_of_test[0]) == {
             "job",
             "scheduled_for",
             "started_at",
@@ -150,7 +161,7 @@ async def test_the_latest_runs_are_found_quickly_among_many_and_tell_nothing_but
         await record.execute("delete from job_runs where job like $1 || '%'", prefix)
 
 
-async def seen(record, job):
+async def fetch_rows(record, job):
     return await record.fetch(
         "select scheduled_for, attempt, status, error, started_at from job_runs where job = $1 order by started_at",
         job,
@@ -168,23 +179,23 @@ async def test_two_processes_run_each_moment_once_and_one_goes_on_when_the_other
         butler.ready()
 
     async def more(than=0):
-        rows = await seen(record, "probe_job")
+        rows = await fetch_rows(record, "probe_job")
         return len([row for row in rows if row["status"] == "succeeded"]) > than
 
     await until(lambda: more(1), 30)
     butlers[0].end(signal.SIGKILL)
-    so_far = len(await seen(record, "probe_job"))
+    so_far = len(await fetch_rows(record, "probe_job"))
     await until(lambda: more(so_far + 1), 30)
     assert await asyncio.to_thread(butlers[1].end) == 0
-    rows = await seen(record, "probe_job")
+    rows = await fetch_rows(record, "probe_job")
     moments = [row["scheduled_for"] for row in rows]
     assert len(moments) == len(set(moments))
     assert {row["status"] for row in rows} <= {"succeeded", "lost"}
     assert "Traceback" not in butlers[1].log.read_text()
 
 
-def slow(seconds, grace=20.0, cron=EVERY_SECOND):
-    """A butler whose one job is a program that leaves its process id and takes a while."""
+def butler_with_slow_job(seconds, grace=20.0, cron=EVERY_SECOND):
+    """Return the name and configuration of a job whose program writes its process id and sleeps."""
     name = f"slow_{uuid4().hex[:8]}"
     command = json.dumps(["sh", "-c", f"echo $$ >> pids; exec sleep {seconds}"])
     return name, (
@@ -194,8 +205,8 @@ def slow(seconds, grace=20.0, cron=EVERY_SECOND):
     )
 
 
-async def thinking(place):
-    """The process id of the program, once it runs."""
+async def wait_for_program(place):
+    """Return the program's process id once it runs."""
 
     async def there():
         return (place / "pids").exists() and (place / "pids").read_text().strip()
@@ -210,8 +221,8 @@ LOCKS = (
 )
 
 
-def calling(address, seconds):
-    """A call under way."""
+def start_call(address, seconds):
+    """Start a call and return its task."""
     call = {"name": "probe_sleep", "arguments": {"seconds": seconds}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     headers = {"Accept": "application/json, text/event-stream"}
@@ -227,33 +238,33 @@ def calling(address, seconds):
 async def test_a_butler_told_to_stop_lets_its_job_end_and_begins_no_other_while_calls_end(
     folder, process, record, worker
 ):
-    name, extra = slow(1.5)
+    name, extra = butler_with_slow_job(1.5)
     place = folder(extra, memory=False)
     butler = process(place)
-    call = calling(butler.ready(), 4)
-    await thinking(place)
+    call = start_call(butler.ready(), 4)
+    await wait_for_program(place)
     butler.popen.send_signal(signal.SIGTERM)
-    told = await record.fetchval("select now() + interval '0.5 seconds'")
+    statuses = await record.fetchval("select now() + interval '0.5 seconds'")
     assert (await call).status_code == 200
     assert await asyncio.to_thread(butler.popen.wait, 20) == 0
-    runs = await seen(record, f"shared_{worker}/{name}")
+    runs = await fetch_rows(record, f"shared_{worker}/{name}")
     assert {(run["status"], run["error"]) for run in runs} == {("succeeded", None)}
     assert await record.fetchval(LOCKS) == 0
     assert "Traceback" not in butler.log.read_text()
-    assert [run["scheduled_for"] for run in runs if run["started_at"] > told] == []
+    assert [run["scheduled_for"] for run in runs if run["started_at"] > statuses] == []
 
 
 async def test_a_butler_told_to_stop_ends_a_job_that_takes_longer_than_it_may(folder, process, record, worker):
-    name, extra = slow(60, grace=0.5)
+    name, extra = butler_with_slow_job(60, grace=0.5)
     place = folder(extra, memory=False, probe=False)
     butler = process(place, probe=False)
-    pid = await thinking(place)
+    pid = await wait_for_program(place)
     assert await record.fetchval(LOCKS) == 2, "of the job, and of the session"
     started = time.monotonic()
     assert await asyncio.to_thread(butler.end) == 0
     assert time.monotonic() - started < 15
     assert not is_alive(pid)
-    *_, run = await seen(record, f"shared_{worker}/{name}")
+    *_, run = await fetch_rows(record, f"shared_{worker}/{name}")
     assert (run["status"], run["error"]) == ("lost", "the butler was stopped")
     session = await record.fetchval("select status from sessions where trigger_source = $1", f"schedule:{name}")
     assert session == "cancelled"
@@ -262,22 +273,22 @@ async def test_a_butler_told_to_stop_ends_a_job_that_takes_longer_than_it_may(fo
 
 
 async def test_a_second_signal_does_not_wait_for_a_job(folder, process, record, worker):
-    name, extra = slow(60)
+    name, extra = butler_with_slow_job(60)
     place = folder(extra, memory=False, probe=False)
     butler = process(place, probe=False)
-    pid = await thinking(place)
+    pid = await wait_for_program(place)
     butler.popen.send_signal(signal.SIGTERM)
     await asyncio.sleep(0.5)
     assert butler.popen.poll() is None
     butler.popen.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(butler.popen.wait, 8) == 0
     assert not is_alive(pid)
-    *_, run = await seen(record, f"shared_{worker}/{name}")
+    *_, run = await fetch_rows(record, f"shared_{worker}/{name}")
     assert (run["status"], run["error"]) == ("lost", "the butler was stopped")
 
 
 async def test_a_run_whose_butler_was_killed_is_lost_and_made_again(folder, process, running, record, worker):
-    name, extra = slow(60, cron=YEARLY)
+    name, extra = butler_with_slow_job(60, cron=YEARLY)
     place, job = folder(extra, memory=False, probe=False), f"shared_{worker}/{name}"
     await record.execute(
         "insert into job_runs (tenant_id, job, scheduled_for, status, finished_at)"
@@ -285,23 +296,23 @@ async def test_a_run_whose_butler_was_killed_is_lost_and_made_again(folder, proc
         job,
     )
     butler = process(place, probe=False)
-    pid = await thinking(place)
+    pid = await wait_for_program(place)
     butler.end(signal.SIGKILL)
-    assert [row["status"] for row in await seen(record, job)] == ["succeeded", "running"]
+    assert [row["status"] for row in await fetch_rows(record, job)] == ["succeeded", "running"]
 
     async def has_become(status):
-        return (await seen(record, job))[-1]["status"] == status
+        return (await fetch_rows(record, job))[-1]["status"] == status
 
     config = place / "butler.toml"
     config.write_text(config.read_text().replace("exec sleep 60", "true"))
     async with running(place):
         await until(lambda: has_become("lost"))
-    *_, run = await seen(record, job)
+    *_, run = await fetch_rows(record, job)
     assert (run["attempt"], run["error"]) == (1, "the process that ran it ended")
     await record.execute("update job_runs set finished_at = now() - interval '31 seconds' where job = $1", job)
     async with running(place):
         await until(lambda: has_become("succeeded"))
-    *_, first, second = await seen(record, job)
+    *_, first, second = await fetch_rows(record, job)
     assert (second["attempt"], second["scheduled_for"]) == (2, first["scheduled_for"])
 
     async def gone():

@@ -1,4 +1,4 @@
-"""API keys at a butler that asks for them, over real HTTP."""
+"""API keys over real HTTP."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -101,7 +101,7 @@ async def test_an_elevated_admin_works_wholly_inside_the_tenant_it_names(folder,
 
 
 def test_a_key_without_the_admin_role_can_not_be_elevated():
-    with pytest.raises(InvalidInput, match="elevation is for admins"):
+    with pytest.raises(InvalidInput, match="only an admin key can be elevated"):
         api_keys.NewKey(tenant="acme", actor="robot", elevated=True)
 
 

@@ -1,4 +1,4 @@
-"""What stands in a butler's log, and what never does."""
+"""Content of a butler's log, and content it must not have."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from fastmcp import Client
 
 from butlers.host.logs import ConsoleFormatter, JsonFormatter
 
-SAID = "a-memory-nobody-else-may-read"
+SECRET_TEXT = "a-memory-nobody-else-may-read"
 
 
 def record(message="call", error=None, **extra):
@@ -43,10 +43,10 @@ def test_a_json_line_is_one_object_whatever_a_field_holds():
 
 @pytest.mark.parametrize("formatter", [ConsoleFormatter(), JsonFormatter()])
 def test_a_traceback_has_places_and_kinds_and_no_words(formatter):
-    error = failed(ValueError(SAID))
-    error.__cause__ = failed(KeyError(SAID))
+    error = failed(ValueError(SECRET_TEXT))
+    error.__cause__ = failed(KeyError(SECRET_TEXT))
     line = formatter.format(record("internal", error))
-    assert SAID not in line
+    assert SECRET_TEXT not in line
     assert "test_host_logs.py" in line
     assert "ValueError" in line
     assert "KeyError" in line
@@ -58,10 +58,10 @@ async def test_the_libraries_are_quiet_and_the_butler_is_heard(folder, running, 
     for name in ("fastmcp", "mcp.server", "uvicorn.error", "uvicorn.access", "asyncpg", "somebody.else"):
         logging.getLogger(name).info("chatter of %s", name)
     async with running(folder()) as server, Client(server.mcp) as client:
-        await client.call_tool("probe_write", {"text": SAID})
+        await client.call_tool("probe_write", {"text": SECRET_TEXT})
     lines = capfd.readouterr().err.splitlines()
     assert len([line for line in lines if "probe_write" in line]) == 1
-    assert not [line for line in lines if "chatter" in line or SAID in line]
+    assert not [line for line in lines if "chatter" in line or SECRET_TEXT in line]
 
 
 async def test_a_process_logs_calls_in_json_and_neither_arguments_nor_keys(folder, process, keyring):
@@ -71,17 +71,17 @@ async def test_a_process_logs_calls_in_json_and_neither_arguments_nor_keys(folde
         key = await ring.make("acme")
     for era in ("auto", "legacy"):
         async with Client(address, auth=key, mode=era) as client:
-            await client.call_tool("probe_write", {"text": SAID})
-            await client.call_tool("probe_write", {"text": SAID, SAID: 1}, raise_on_error=False)
-            await client.call_tool("probe_fail", {"how": SAID}, raise_on_error=False)
+            await client.call_tool("probe_write", {"text": SECRET_TEXT})
+            await client.call_tool("probe_write", {"text": SECRET_TEXT, SECRET_TEXT: 1}, raise_on_error=False)
+            await client.call_tool("probe_fail", {"how": SECRET_TEXT}, raise_on_error=False)
             await client.call_tool("probe_fail", {"how": "constraint"}, raise_on_error=False)
-            await client.call_tool(SAID, {}, raise_on_error=False)
+            await client.call_tool(SECRET_TEXT, {}, raise_on_error=False)
     async with httpx2.AsyncClient() as stranger:
         answer = await stranger.post(address, json={}, headers={"Authorization": f"Bearer {key}x"})
         assert answer.status_code == 401
     assert butler.end() == 0
     log = butler.log.read_text()
-    assert SAID not in log
+    assert SECRET_TEXT not in log
     assert key.split("_", 2)[2] not in log
     assert "Bearer" not in log
     lines = [json.loads(line) for line in log.splitlines() if not line.startswith("ready: ")]
@@ -112,7 +112,7 @@ def test_logs_go_to_stderr(logging_as, capfd):
     logging_as("info", "console")
     logging.getLogger("butlers").info("hello")
     logging.getLogger("butlers").debug("whisper")
-    said = capfd.readouterr()
-    assert said.out == ""
-    assert "hello" in said.err
-    assert "whisper" not in said.err
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert "hello" in output.err
+    assert "whisper" not in output.err

@@ -1,4 +1,4 @@
-"""Prompts by the clock: sessions that nobody starts, their record, and what happens when they can't be had."""
+"""Scheduled prompts: their sessions, their records, and their failures."""
 
 import asyncio
 import json
@@ -13,34 +13,34 @@ from butlers.environment import Environment
 from butlers.errors import ConfigurationFault
 from models import chat, talks
 
-from .clockwork import EVERY_SECOND, until
+from .fake_clock import EVERY_SECOND, until
 
 YEARLY = "0 0 1 1 *"
 COMMAND = '[butler.runtime]\ntype = "command"\ncommand = ["./think"]\n'
 
 
 def entry(name, prompt="Say good morning", cron=EVERY_SECOND):
-    """One entry of the schedule; TOML understands what JSON quotes."""
-    said = {"name": name, "cron": cron, "prompt": prompt}
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in said.items()]
+    """Return one entry of the schedule; JSON strings are valid TOML."""
+    message = {"name": name, "cron": cron, "prompt": prompt}
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in message.items()]
     return f"[[butler.schedule]]\n{''.join(lines)}"
 
 
 def think(place, text="cat >> heard\necho >> heard\necho 'Good morning.'"):
-    """Give the butler a program that thinks."""
+    """Write the butler's `think` program."""
     script = place / "think"
     script.write_text(f"#!/bin/sh\n{text}\n")
     script.chmod(0o755)
 
 
-def heard(place):
-    """Every prompt that program was given."""
+def input_lines(place):
+    """Return all lines of the program's input."""
     return (place / "heard").read_text().splitlines() if (place / "heard").exists() else []
 
 
 @pytest.fixture
 async def record(folder, environment):
-    """What the shared butler's database knows of runs and sessions, as the administrator sees and ages them."""
+    """An administrator's connection to the shared butler's database."""
     async with app.migrated_database(app.load_configuration(folder(probe=False)), environment) as place:
         connection = await asyncpg.connect(place.admin_dsn)
         yield connection
@@ -49,7 +49,7 @@ async def record(folder, environment):
 
 @pytest.fixture
 def name():
-    """A prompt's name nobody else uses; there are no rules for how it has to look."""
+    """A unique name for a prompt, with unusual characters."""
     return f'Früh am "Morgen" / 100 % {uuid4().hex[:8]}'
 
 
@@ -71,8 +71,8 @@ async def sessions(record, name):
     return [{**row, "usage": json.loads(row["usage"])} for row in rows]
 
 
-async def ended(record, name, times=1):
-    """The runs of a prompt, once so many have ended."""
+async def wait_for_runs(record, name, times=1):
+    """Return the runs of a prompt once this many have ended."""
 
     async def enough():
         return len([run for run in await runs(record, name) if run["status"] != "running"]) >= times
@@ -81,8 +81,8 @@ async def ended(record, name, times=1):
     return await runs(record, name)
 
 
-async def let_be_due(record, server, name):
-    """Let the prompt have had a run two years ago, so that the latest moment of a yearly one was missed."""
+async def make_overdue(record, server, name):
+    """Insert a run from two years ago, so that a yearly prompt is overdue."""
     await record.execute(
         "insert into job_runs (tenant_id, job, scheduled_for, status, finished_at)"
         " values ('default', $1, now() - interval '2 years', 'succeeded', now())",
@@ -90,8 +90,8 @@ async def let_be_due(record, server, name):
     )
 
 
-async def let_pass(record, name, seconds):
-    """Let the runs of a prompt have ended so many seconds earlier."""
+async def shift_finished(record, name, seconds):
+    """Set the end of a prompt's runs to this many seconds earlier."""
     await record.execute(
         "update job_runs set finished_at = finished_at - make_interval(secs => $2) where job like '%/' || $1",
         name,
@@ -104,14 +104,14 @@ async def test_a_prompt_is_a_session_that_starts_by_the_clock(folder, running, r
     place = folder(COMMAND + entry(name, "Say good\nmorning 😀"), memory=memory, probe=False)
     think(place)
     async with running(place) as server:
-        first, *_ = await ended(record, name)
+        first, *_ = await wait_for_runs(record, name)
         page = (await server.metrics.render(server.database, {}, server.jobs)).decode()
     session, *_ = await sessions(record, name)
     butler = server.config.name
-    told = heard(place)
-    at = told.index("Say good")
-    assert told[at : at + 2] == ["Say good", "morning 😀"]
-    assert ("# Memory Context" in told[:at]) is memory
+    received = input_lines(place)
+    at = received.index("Say good")
+    assert received[at : at + 2] == ["Say good", "morning 😀"]
+    assert ("# Memory Context" in received[:at]) is memory
     assert (first["job"], first["status"], first["attempt"], first["error"]) == (
         f"{butler}/{name}",
         "succeeded",
@@ -142,7 +142,7 @@ async def test_the_tokens_of_a_prompt_are_kept_where_the_runtime_tells_them(fold
     async with chat([talks("Good morning.", taken=31, given=4)]) as model:
         runtime = f'[butler.runtime]\ntype = "openai"\nbase_url = "{model.url}/v1"\nmodel = "m"\n'
         async with running(folder(runtime + entry(name), memory=False, probe=False)):
-            await ended(record, name)
+            await wait_for_runs(record, name)
     session, *_ = await sessions(record, name)
     assert model.asked[0].prompt == "Say good morning"
     assert (session["status"], session["runtime"]) == ("succeeded", "openai")
@@ -152,25 +152,29 @@ async def test_the_tokens_of_a_prompt_are_kept_where_the_runtime_tells_them(fold
 async def test_a_prompt_without_its_runtime_fails_visibly_and_is_tried_again(folder, running, record, name):
     place = folder(COMMAND + entry(name, cron=YEARLY), memory=False, probe=False)
     butler = app.load_configuration(place).butler.name
-    await let_be_due(record, butler, name)
+    await make_overdue(record, butler, name)
     async with running(place) as server:
-        _, run = await ended(record, name, 2)
+        _, run = await wait_for_runs(record, name, 2)
         failing = (await server.metrics.render(server.database, {}, server.jobs)).decode()
     (session,) = await sessions(record, name)
-    said = f"the program {place}/think is not installed"
-    assert (run["status"], run["attempt"], run["error"].startswith(f"unavailable: {said}. ")) == ("failed", 1, True)
-    assert (session["status"], session["error"]) == ("failed", said)
+    message = f"the program {place}/think is not installed"
+    assert (run["status"], run["attempt"], run["error"].startswith(f"unavailable: {message}. ")) == (
+        "failed",
+        1,
+        True,
+    )
+    assert (session["status"], session["error"]) == ("failed", message)
     assert 'job="Früh' in failing.split("butlers_job_failing{")[1].split("} 1.0")[0]
     think(place)
     async with running(place):
         await asyncio.sleep(0.3)
     assert len(await runs(record, name)) == 2, "it waits for half a minute"
-    await let_pass(record, name, 31)
+    await shift_finished(record, name, 31)
     async with running(place):
-        _, _, again = await ended(record, name, 3)
+        _, _, again = await wait_for_runs(record, name, 3)
     assert (again["status"], again["attempt"], again["scheduled_for"]) == ("succeeded", 2, run["scheduled_for"])
     assert [each["status"] for each in await sessions(record, name)] == ["failed", "succeeded"]
-    assert heard(place) == ["Say good morning"]
+    assert input_lines(place) == ["Say good morning"]
 
 
 async def test_a_session_whose_process_is_gone_is_lost_and_does_not_run_for_ever(folder, running, record, name):
@@ -183,18 +187,20 @@ async def test_a_session_whose_process_is_gone_is_lost_and_does_not_run_for_ever
         f"schedule:{name}",
     )
     async with running(place):
-        await ended(record, name, 2)
+        await wait_for_runs(record, name, 2)
     assert [each["status"] for each in await sessions(record, name)][:2] == ["lost", "succeeded"]
 
 
 async def test_a_prompt_may_not_have_the_name_of_a_job(folder, running):
     place = folder(COMMAND + entry("Good morning", cron=YEARLY) + entry("decay_sweep", cron=YEARLY), probe=False)
-    with pytest.raises(ConfigurationFault, match=r"butler\.schedule\[1\]\.name: 'decay_sweep' is the name of a job"):
+    with pytest.raises(
+        ConfigurationFault, match=r"butler\.schedule\[1\]\.name: 'decay_sweep' is the name of a built-in job"
+    ):
         async with running(place):
             pass
     alone = folder(COMMAND + entry("decay_sweep", cron=YEARLY), memory=False, probe=False)
     async with running(alone) as server:
-        assert [standing.job for standing in await server.jobs()] == ["decay_sweep"], "where there is none it may"
+        assert [status.job for status in await server.jobs()] == ["decay_sweep"], "where there is none it may"
 
 
 async def test_a_prompt_whose_name_no_database_can_keep_is_refused(folder):
@@ -204,7 +210,7 @@ async def test_a_prompt_whose_name_no_database_can_keep_is_refused(folder):
 
 @asynccontextmanager
 async def on_one_database(cluster, worker, home, folder, running, names, extra):
-    """Butlers of those names on the database of the shared one."""
+    """Start butlers with these names on the shared database."""
     database = f"butler_shared_{worker}"
     environment = Environment(
         home=home,
@@ -244,5 +250,7 @@ async def test_two_butlers_on_one_database_share_memory_and_each_has_its_own_pro
     kept = await runs(record, name)
     for butler, place in zip(("ada", "bob"), places, strict=True):
         mine = [run for run in kept if run["job"] == f"{butler}/{name}"]
-        assert len({run["scheduled_for"] for run in mine}) == len(mine) == heard(place).count("Say good morning")
+        assert (
+            len({run["scheduled_for"] for run in mine}) == len(mine) == input_lines(place).count("Say good morning")
+        )
     assert {each["butler"] for each in await sessions(record, name)} == {"ada", "bob"}

@@ -1,4 +1,4 @@
-"""Programs as runtimes: real ones that answer, fail, hang, flood and leave children behind; and their record."""
+"""Runtimes that run a program: answers, failures, timeouts, left-over processes, and the session record."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -20,11 +20,12 @@ from butlers.host.runtimes.claude import ClaudeRuntime
 from butlers.host.runtimes.command import CommandRuntime
 from butlers.host.runtimes.runtime import McpAccess, RuntimeResult, SessionTask
 from butlers.host.spawner import SessionSpawner
-from database.stage import Processes, is_alive, wait_until
+from database.butler_processes import Processes, is_alive, wait_until
+from host.session_fixtures import session_processes
 
 MEBIBYTE = 1 << 20
 LONG = "head -c 10485760 /dev/zero | tr '\\0' x"
-# Every one of them ignores SIGTERM, in the program's own group.
+# Processes in the program's group that ignore SIGTERM.
 GRANDCHILDREN = """
 (trap '' TERM; sleep 600) &
 (trap '' TERM; sh -c 'sleep 600; true' & sleep 600) &
@@ -34,7 +35,7 @@ touch started
 
 @pytest.fixture
 def program(tmp_path):
-    """Writes a shell script and gives its path; it runs in the folder it lies in."""
+    """Write a shell script and return its path."""
 
     def write(text, name="think"):
         path = tmp_path / name
@@ -47,66 +48,58 @@ def program(tmp_path):
 
 @pytest.fixture
 def command(program, tmp_path):
-    """A runtime of a shell script."""
+    """Return a command runtime with a shell script."""
     return lambda text, *arguments: CommandRuntime([program(text), *arguments], tmp_path)
 
 
 @pytest.fixture
 def claude(program):
-    """The Claude runtime with a shell script in the CLI's place."""
+    """Return the Claude runtime with a shell script in place of the CLI."""
     return lambda text: ClaudeRuntime([program(text)])
 
 
-def asked(prompt="How are you?", seconds=30.0, **more):
+def session_task(prompt="How are you?", seconds=30.0, **more):
     return SessionTask(uuid4(), prompt, seconds, **more)
 
 
-async def within(seconds, work):
-    """What comes of it, in that time; a test that would wait for ever fails instead."""
+async def run_within(seconds, work):
+    """Await the work, and fail after `seconds` instead of waiting forever."""
     return await asyncio.wait_for(work, seconds)
 
 
-def left(session: UUID) -> list[str]:
-    """What still runs of a session: all it starts has the session's id in its environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("BUTLERS_SESSION_ID") == str(session):
-                found.append(" ".join(process.cmdline()))
-        except psutil.Error:
-            continue
-    return found
+def assert_processes_end(session, seconds=4.0):
+    wait_until(
+        lambda: not session_processes(session),
+        f"nothing of the session to be left: {session_processes(session)}",
+        seconds,
+    )
 
 
-def gone(session, seconds=4.0):
-    wait_until(lambda: not left(session), f"nothing of the session to be left: {left(session)}", seconds)
-
-
-async def until_there(path: Path, seconds=20.0):
-    give_up = time.monotonic() + seconds
+async def wait_for_file(path: Path, seconds=20.0):
+    deadline = time.monotonic() + seconds
     while not path.exists():
-        assert time.monotonic() < give_up, f"{path.name} never came to be"
+        assert time.monotonic() < deadline, f"{path.name} was not created"
         await asyncio.sleep(0.02)
 
 
-# What goes in and what comes out
+# Input and output
 
 
 async def test_what_a_program_writes_is_the_answer(command):
-    outcome = await command("echo 'Very well, thank you.'; echo 'a note' >&2").run(asked())
+    outcome = await command("echo 'Very well, thank you.'; echo 'a note' >&2").run(session_task())
     assert outcome == RuntimeResult("Very well, thank you.\n", None, None)
 
 
 async def test_a_program_is_told_the_system_prompt_a_blank_line_and_the_prompt(command):
     runtime, prompt = command("cat"), "\N{SLICE OF PIZZA} für zwei?\nJa."
     assert (
-        await runtime.run(asked(prompt, system_prompt="You are a butler."))
+        await runtime.run(session_task(prompt, system_prompt="You are a butler."))
     ).text == f"You are a butler.\n\n{prompt}"
-    assert (await runtime.run(asked(prompt))).text == prompt
+    assert (await runtime.run(session_task(prompt))).text == prompt
 
 
 async def test_a_program_gets_its_arguments_and_runs_in_the_butlers_folder(command, tmp_path):
-    outcome = await command('pwd -P; echo "$# $1 $2"', "--fast", "a b").run(asked())
+    outcome = await command('pwd -P; echo "$# $1 $2"', "--fast", "a b").run(session_task())
     assert outcome.text.splitlines() == [str(tmp_path.resolve()), "2 --fast a b"]
 
 
@@ -119,18 +112,18 @@ async def test_a_relative_path_is_looked_up_in_the_butlers_folder(program, tmp_p
     for runtime in made:
         runtime.check()
         assert runtime.name == "command"
-        assert (await runtime.run(asked())).text == "from the folder\n"
+        assert (await runtime.run(session_task())).text == "from the folder\n"
 
 
 async def test_a_relative_path_of_the_claude_cli_is_looked_up_in_the_butlers_folder_too(program, tmp_path):
     program("""cat > /dev/null; echo '{"result": "hello"}'""")
     runtime = runtimes.make_runtime(RuntimeConfig(command=["./think"]), tmp_path)
     assert runtime.name == "claude"
-    assert (await runtime.run(asked())).text == "hello"
+    assert (await runtime.run(session_task())).text == "hello"
 
 
 async def test_bytes_that_are_no_text_are_replaced(command):
-    assert (await command(r"printf 'a\377b'").run(asked())).text == "a\N{REPLACEMENT CHARACTER}b"
+    assert (await command(r"printf 'a\377b'").run(session_task())).text == "a\N{REPLACEMENT CHARACTER}b"
 
 
 async def test_a_program_sees_the_environment_without_the_butlers_own_variables(command, monkeypatch):
@@ -138,7 +131,7 @@ async def test_a_program_sees_the_environment_without_the_butlers_own_variables(
     monkeypatch.setenv("BUTLERS_MCP_CONFIG", "/of/another/session")
     monkeypatch.setenv("CLAUDECODE", "1")
     monkeypatch.setenv("COLOUR", "blue")
-    task = asked()
+    task = session_task()
     seen = dict(line.split("=", 1) for line in (await command("env").run(task)).text.splitlines() if "=" in line)
     assert seen["COLOUR"] == "blue"
     assert seen["BUTLERS_SESSION_ID"] == str(task.session_id)
@@ -147,8 +140,10 @@ async def test_a_program_sees_the_environment_without_the_butlers_own_variables(
 
 async def test_a_program_finds_out_how_to_reach_the_butlers_tools(command):
     access = McpAccess("http://127.0.0.1:1/mcp", {"Authorization": "Bearer hush"})
-    said = (await command('cat "$BUTLERS_MCP_CONFIG"; echo; echo "$BUTLERS_MCP_CONFIG"').run(asked(mcp=access))).text
-    config, path = said.splitlines()
+    output = (
+        await command('cat "$BUTLERS_MCP_CONFIG"; echo; echo "$BUTLERS_MCP_CONFIG"').run(session_task(mcp=access))
+    ).text
+    config, path = output.splitlines()
     server = {"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": "Bearer hush"}}
     assert json.loads(config) == {"mcpServers": {"butler": server}}
     assert not Path(path).parent.exists(), "the file outlives the session"
@@ -158,13 +153,13 @@ async def test_a_program_finds_out_how_to_reach_the_butlers_tools(command):
 async def test_nobody_else_on_the_machine_can_read_what_a_session_is_given(command):
     access = McpAccess("http://127.0.0.1:1/mcp", {"Authorization": "Bearer hush"})
     script = """ls -ld "$(dirname "$BUTLERS_MCP_CONFIG")"; ps -ww -o args= -p $PPID; ps -ww -o args= -p $$"""
-    said = (await command(script).run(asked("hush", system_prompt="hush", mcp=access))).text
-    assert said.startswith("drwx------")
-    assert said.count("think") == 2
-    assert "hush" not in said
+    output = (await command(script).run(session_task("hush", system_prompt="hush", mcp=access))).text
+    assert output.startswith("drwx------")
+    assert output.count("think") == 2
+    assert "hush" not in output
 
 
-# What goes wrong
+# Failures
 
 
 @pytest.mark.parametrize("make", [ClaudeRuntime, lambda command: CommandRuntime(command, Path("/"))])
@@ -173,8 +168,8 @@ async def test_a_missing_program_is_named(make, name):
     with pytest.raises(Unavailable, match=f"{name} is not installed") as checked:
         make([name]).check()
     with pytest.raises(Unavailable, match=f"{name} is not installed") as ran:
-        await make([name]).run(asked())
-    # Nothing was tried, so this is no session that failed.
+        await make([name]).run(session_task())
+    # The program was not started, so this is not SessionFailed.
     assert not isinstance(checked.value, SessionFailed)
     assert not isinstance(ran.value, SessionFailed)
 
@@ -182,7 +177,7 @@ async def test_a_missing_program_is_named(make, name):
 async def test_a_file_that_may_not_be_run_counts_as_missing(tmp_path):
     (tmp_path / "think").write_text("#!/bin/sh\n")
     with pytest.raises(Unavailable, match="think is not installed"):
-        await CommandRuntime([str(tmp_path / "think")], tmp_path).run(asked())
+        await CommandRuntime([str(tmp_path / "think")], tmp_path).run(session_task())
 
 
 async def test_a_program_that_cant_be_started_is_a_failure_that_says_why(tmp_path):
@@ -190,126 +185,126 @@ async def test_a_program_that_cant_be_started_is_a_failure_that_says_why(tmp_pat
     path.write_text("#!/no/such/interpreter\n")
     path.chmod(0o755)
     with pytest.raises(SessionFailed, match=r"exit code 127: .*No such file or directory"):
-        await CommandRuntime([str(path)], tmp_path).run(asked())
+        await CommandRuntime([str(path)], tmp_path).run(session_task())
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("echo half; echo first >&2; echo 'the last straw' >&2; echo >&2; exit 3", "3: the last straw"),
         ("echo half; exit 4", "4"),
         ("echo half; kill -9 $$", "137"),
     ],
 )
-async def test_a_bad_end_is_told_by_its_code_and_the_last_complaint(command, text, told):
+async def test_a_bad_end_is_told_by_its_code_and_the_last_complaint(command, text, expected):
     with pytest.raises(SessionFailed) as failed:
-        await command(text).run(asked())
-    assert failed.value.message.endswith(f"think ended with exit code {told}")
+        await command(text).run(session_task())
+    assert failed.value.message.endswith(f"think ended with exit code {expected}")
 
 
 async def test_a_long_complaint_is_cut(command):
     with pytest.raises(SessionFailed) as failed:
-        await command("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1").run(asked())
+        await command("head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 1").run(session_task())
     assert len(str(failed.value)) < 1000
 
 
 async def test_a_program_need_not_read_a_long_prompt(command):
-    outcome = await within(20, command("echo I know already").run(asked("x" * 5 * MEBIBYTE)))
+    outcome = await run_within(20, command("echo I know already").run(session_task("x" * 5 * MEBIBYTE)))
     assert outcome.text == "I know already\n"
 
 
 async def test_a_long_prompt_arrives_whole(command):
-    outcome = await within(20, command("wc -c").run(asked("x" * 5 * MEBIBYTE)))
+    outcome = await run_within(20, command("wc -c").run(session_task("x" * 5 * MEBIBYTE)))
     assert int(outcome.text) == 5 * MEBIBYTE
 
 
 async def test_a_long_prompt_does_not_hold_up_the_time_limit(command):
     with pytest.raises(TimedOut):
-        await within(20, command("exec sleep 600").run(asked("x" * 5 * MEBIBYTE, seconds=0.5)))
+        await run_within(20, command("exec sleep 600").run(session_task("x" * 5 * MEBIBYTE, seconds=0.5)))
 
 
 async def test_a_long_answer_is_taken_whole(command):
-    outcome = await within(20, command("head -c 8388608 /dev/zero | tr '\\0' x").run(asked()))
+    outcome = await run_within(20, command("head -c 8388608 /dev/zero | tr '\\0' x").run(session_task()))
     assert len(outcome.text) == 8 * MEBIBYTE
 
 
 @pytest.mark.parametrize("text", [LONG, f"{LONG}; exec sleep 600", "trap '' TERM; exec yes"])
 async def test_an_answer_that_is_too_long_is_none_and_the_program_is_ended(command, text):
-    task = asked(seconds=8)
+    task = session_task(seconds=8)
     with pytest.raises(SessionFailed, match="answered more than 8 MiB"):
-        await within(12, command(text).run(task))
-    gone(task.session_id)
+        await run_within(12, command(text).run(task))
+    assert_processes_end(task.session_id)
 
 
-# Nothing is left behind
+# Left-over processes
 
 
 @pytest.mark.parametrize("first", ["", "trap '' TERM"], ids=["heeds SIGTERM", "ignores SIGTERM"])
 async def test_a_program_over_its_time_ends_with_all_it_started(command, tmp_path, first):
-    task = asked(seconds=1)
+    task = session_task(seconds=1)
     with pytest.raises(TimedOut, match="the session took longer than 1 s"):
-        await within(20, command(f"{first}\n{GRANDCHILDREN}\nsleep 600").run(task))
+        await run_within(20, command(f"{first}\n{GRANDCHILDREN}\nsleep 600").run(task))
     assert (tmp_path / "started").exists()
-    gone(task.session_id)
+    assert_processes_end(task.session_id)
 
 
 async def test_a_program_that_goes_on_talking_after_its_time_is_ended_as_well(command):
-    """What nobody reads any more must not keep its end from being noticed."""
-    task = asked(seconds=1)
+    """Unread output must not hide that the program has ended."""
+    task = session_task(seconds=1)
     with pytest.raises(TimedOut):
-        await within(
+        await run_within(
             20, command("trap '' TERM; while :; do echo many words; echo many complaints >&2; done").run(task)
         )
-    gone(task.session_id)
+    assert_processes_end(task.session_id)
 
 
 async def test_a_program_may_tidy_up_when_its_time_is_over(command, tmp_path):
     text = "trap 'sleep 0.3; touch tidied; exit 0' TERM; touch started; while :; do sleep 0.05; done"
     with pytest.raises(TimedOut):
-        await within(20, command(text).run(asked(seconds=1)))
+        await run_within(20, command(text).run(session_task(seconds=1)))
     assert (tmp_path / "tidied").exists()
 
 
 async def test_a_cancelled_session_ends_with_all_it_started(command, tmp_path):
-    task = asked(seconds=600)
+    task = session_task(seconds=600)
     running = asyncio.ensure_future(command(f"trap '' TERM\n{GRANDCHILDREN}\nsleep 600").run(task))
-    await until_there(tmp_path / "started")
-    assert len(left(task.session_id)) >= 5
+    await wait_for_file(tmp_path / "started")
+    assert len(session_processes(task.session_id)) >= 5
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await within(20, running)
-    gone(task.session_id)
+        await run_within(20, running)
+    assert_processes_end(task.session_id)
 
 
 async def test_a_session_that_is_cancelled_at_once_leaves_nothing(command):
     before = psutil.Process().num_fds()
     for pause in (0.0, 0.001, 0.01, 0.05):
-        task = asked(seconds=600)
+        task = session_task(seconds=600)
         running = asyncio.ensure_future(command("exec sleep 600").run(task))
         await asyncio.sleep(pause)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await within(20, running)
-        gone(task.session_id)
+            await run_within(20, running)
+        assert_processes_end(task.session_id)
     assert psutil.Process().num_fds() <= before
 
 
 async def test_what_a_program_leaves_in_the_background_ends_with_it_and_holds_nothing_up(command, tmp_path):
-    task, began = asked(), time.monotonic()
-    outcome = await within(20, command(f"{GRANDCHILDREN}\necho done").run(task))
+    task, began = session_task(), time.monotonic()
+    outcome = await run_within(20, command(f"{GRANDCHILDREN}\necho done").run(task))
     assert outcome.text == "done\n"
     assert time.monotonic() - began < 5
-    gone(task.session_id)
+    assert_processes_end(task.session_id)
 
 
-async def runaway(command, tmp_path, then, seconds):
-    """A program whose child has left its group, and holds its stdout."""
-    task = asked(seconds=seconds)
+async def run_with_escaped_child(command, tmp_path, then, seconds):
+    """Run a program whose child leaves its process group and keeps its stdout open."""
+    task = session_task(seconds=seconds)
     text = "import os, time\nos.setsid()\nopen('left', 'w').write(str(os.getpid()))\ntime.sleep(20)\n"
     (tmp_path / "leave.py").write_text(text)
     script = f"python3 leave.py &\nwhile [ ! -s left ]; do sleep 0.02; done\n{then}"
     try:
-        return await within(12, command(script).run(task))
+        return await run_within(12, command(script).run(task))
     finally:
         child = int((tmp_path / "left").read_text())
         if is_alive(child):
@@ -318,31 +313,31 @@ async def runaway(command, tmp_path, then, seconds):
 
 async def test_a_child_that_left_the_group_does_not_hold_up_the_answer(command, tmp_path):
     began = time.monotonic()
-    outcome = await runaway(command, tmp_path, "echo done", seconds=8)
+    outcome = await run_with_escaped_child(command, tmp_path, "echo done", seconds=8)
     assert outcome.text == "done\n"
     assert time.monotonic() - began < 6
 
 
 async def test_a_child_that_left_the_group_does_not_hold_up_the_time_limit(command, tmp_path):
     with pytest.raises(TimedOut):
-        await runaway(command, tmp_path, "sleep 600", seconds=1)
+        await run_with_escaped_child(command, tmp_path, "sleep 600", seconds=1)
 
 
-RUNS = """
+RUN_SESSION_PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from uuid import UUID
 from butlers.host.runtimes.command import CommandRuntime
-from butlers.host.runtimes.runtime import Task
+from butlers.host.runtimes.runtime import SessionTask
 
 program, session = Path(sys.argv[1]), UUID(sys.argv[2])
-asyncio.run(CommandRuntime([str(program)], program.parent).run(Task(session, "Go on.", 600)))
+asyncio.run(CommandRuntime([str(program)], program.parent).run(SessionTask(session, "Go on.", 600)))
 """
 
 
 @pytest.fixture
 def processes(tmp_path):
-    """Programs in processes of their own; whatever is left of them ends with the test."""
+    """Start programs as processes, and end them after the test."""
     logs = tmp_path / "logs"
     logs.mkdir()
     started = Processes(logs)
@@ -354,22 +349,22 @@ def processes(tmp_path):
 async def test_a_session_whose_butler_is_killed_ends_with_all_it_started(program, processes, tmp_path, first):
     session = uuid4()
     script = program(f"{first}\n{GRANDCHILDREN}\nsleep 600")
-    butler = processes.python("-c", RUNS, script, str(session), TMPDIR=str(tmp_path))
-    await until_there(tmp_path / "started")
-    assert len(left(session)) >= 5
+    butler = processes.python("-c", RUN_SESSION_PROGRAM, script, str(session), TMPDIR=str(tmp_path))
+    await wait_for_file(tmp_path / "started")
+    assert len(session_processes(session)) >= 5
     butler.end(signal.SIGKILL)
-    gone(session, 6)
+    assert_processes_end(session, 6)
 
 
 async def test_many_sessions_at_once_leave_neither_files_nor_processes(program, tmp_path):
     runtime = CommandRuntime([program("echo $BUTLERS_SESSION_ID")], tmp_path)
     failing = CommandRuntime([program("cat > /dev/null; exit 1", "fail")], tmp_path)
-    await runtime.run(asked())
+    await runtime.run(session_task())
     me, threads = psutil.Process(), psutil.Process().num_threads()
     files, children = me.num_fds(), len(me.children(recursive=True))
-    tasks = [asked("x" * 100_000) for _ in range(20)]
+    tasks = [session_task("x" * 100_000) for _ in range(20)]
     work = [(failing if number % 4 == 3 else runtime).run(task) for number, task in enumerate(tasks)]
-    ended = await within(60, asyncio.gather(*work, return_exceptions=True))
+    ended = await run_within(60, asyncio.gather(*work, return_exceptions=True))
     for number, (task, each) in enumerate(zip(tasks, ended, strict=True)):
         if number % 4 == 3:
             assert isinstance(each, SessionFailed)
@@ -380,12 +375,12 @@ async def test_many_sessions_at_once_leave_neither_files_nor_processes(program, 
     wait_until(lambda: me.num_threads() <= threads + 1, "the threads to be gone", 5)
 
 
-# The Claude CLI, as far as its JSON goes
+# The JSON of the Claude CLI
 
 
-def answering(code=0, **said):
-    """A script that reads its prompt and answers as the CLI does."""
-    return f"cat > /dev/null\ncat <<'END'\n{json.dumps(said)}\nEND\nexit {code}"
+def cli_script(code=0, **output):
+    """Return a script that answers like the CLI."""
+    return f"cat > /dev/null\ncat <<'END'\n{json.dumps(output)}\nEND\nexit {code}"
 
 
 async def test_the_result_of_the_claude_cli_is_the_answer(claude):
@@ -396,8 +391,8 @@ async def test_the_result_of_the_claude_cli_is_the_answer(claude):
         "output_tokens": 13,
         "service_tier": "standard",
     }
-    text = answering(type="result", is_error=False, result="Very well.", session_id="s-1", usage=usage)
-    assert await claude(text).run(asked()) == RuntimeResult("Very well.", "s-1", Usage(23, 13))
+    text = cli_script(type="result", is_error=False, result="Very well.", session_id="s-1", usage=usage)
+    assert await claude(text).run(session_task()) == RuntimeResult("Very well.", "s-1", Usage(23, 13))
 
 
 @pytest.mark.parametrize(
@@ -411,7 +406,7 @@ async def test_the_result_of_the_claude_cli_is_the_answer(claude):
     ],
 )
 async def test_a_usage_that_makes_no_sense_counts_as_nothing(claude, usage, counted):
-    outcome = await claude(answering(result="Well.", session_id=17, usage=usage)).run(asked())
+    outcome = await claude(cli_script(result="Well.", session_id=17, usage=usage)).run(session_task())
     assert outcome == RuntimeResult("Well.", None, counted)
 
 
@@ -420,7 +415,7 @@ async def test_the_claude_cli_is_told_nothing_in_arguments_that_others_could_rea
     while [ $# -gt 0 ]; do [ "$1" = --append-system-prompt-file ] && cp "$2" "$0.system"; shift; done
     ls > "$0.files"; echo '{"result": ""}'""")
     access = McpAccess("http://127.0.0.1:1/mcp", {"Authorization": "Bearer hush"})
-    task = asked("A private question", system_prompt="A private instruction", mcp=access)
+    task = session_task("A private question", system_prompt="A private instruction", mcp=access)
     await ClaudeRuntime([path, "--model", "sonnet"]).run(task)
     arguments = Path(f"{path}.arguments").read_text().split("\n")
     assert arguments[:2] == ["--model", "sonnet"]
@@ -433,29 +428,29 @@ async def test_the_claude_cli_is_told_nothing_in_arguments_that_others_could_rea
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     ["", "garbage", "[]", "null", '"result"', "{", '{"result": 7}', '{"type": "result"}', "[" * 100_000],
 )
-async def test_an_answer_that_is_not_the_clis_json_is_a_failure(claude, said):
-    with pytest.raises(SessionFailed, match="answered something else than the JSON of a result") as failed:
-        await claude(f"cat > /dev/null\ncat <<'END'\n{said}\nEND").run(asked())
+async def test_an_answer_that_is_not_the_clis_json_is_a_failure(claude, output):
+    with pytest.raises(SessionFailed, match="did not answer with a result in JSON") as failed:
+        await claude(f"cat > /dev/null\ncat <<'END'\n{output}\nEND").run(session_task())
     assert len(str(failed.value)) < 500
 
 
 async def test_a_cli_that_fails_without_json_is_told_by_its_complaint(claude):
     with pytest.raises(SessionFailed, match="ended with exit code 1: error: unknown option"):
-        await claude("echo Usage; echo 'error: unknown option' >&2; exit 1").run(asked())
+        await claude("echo Usage; echo 'error: unknown option' >&2; exit 1").run(session_task())
 
 
 @pytest.mark.parametrize(("code", "is_error"), [(0, True), (1, False), (1, True)])
 async def test_an_error_the_cli_tells_of_is_a_failure_in_its_words(claude, code, is_error):
-    text = answering(code, type="result", is_error=is_error, result="Invalid API key", session_id="s-1")
+    text = cli_script(code, type="result", is_error=is_error, result="Invalid API key", session_id="s-1")
     with pytest.raises(SessionFailed) as failed:
-        await claude(text).run(asked())
-    assert failed.value.message.endswith("think says: Invalid API key")
+        await claude(text).run(session_task())
+    assert failed.value.message.endswith("think failed: Invalid API key")
 
 
-# The record of each session
+# The session record
 
 
 @pytest.fixture
@@ -466,12 +461,12 @@ async def database(folder, running):
 
 @pytest.fixture
 def caller():
-    """Somebody in a tenant nobody else uses."""
+    """A caller in a new tenant."""
     return Caller(tenant=f"t-{uuid4().hex}", butler="general", actor="ada", request_id="r-1")
 
 
-async def recorded(database, caller):
-    """The one session of that tenant."""
+async def fetch_session(database, caller):
+    """Return the only session of the tenant."""
     async with database.transaction(caller) as tx:
         (row,) = await tx.fetch("select * from sessions where tenant_id = $1", caller.tenant)
     return row
@@ -479,10 +474,10 @@ async def recorded(database, caller):
 
 async def test_a_session_that_succeeds_is_recorded_with_what_it_took(database, caller, claude):
     usage = {"input_tokens": 5, "output_tokens": 13}
-    spawner = SessionSpawner(claude(answering(result="Well.", session_id="s-1", usage=usage)), database, 30)
+    spawner = SessionSpawner(claude(cli_script(result="Well.", session_id="s-1", usage=usage)), database, 30)
     spawner.check()
     answered = await spawner.spawn(caller, "How are you?", trigger_source="person")
-    row = await recorded(database, caller)
+    row = await fetch_session(database, caller)
     assert (answered.text, answered.usage) == ("Well.", Usage(5, 13))
     assert row["id"] == answered.session_id
     assert (row["status"], row["runtime"], row["runtime_session_id"]) == ("succeeded", "claude", "s-1")
@@ -497,7 +492,7 @@ async def test_a_runtime_that_does_not_count_tokens_is_recorded_without(database
     answered = await SessionSpawner(command("echo well"), database, 30).spawn(
         caller, "How?", trigger_source="schedule:x"
     )
-    row = await recorded(database, caller)
+    row = await fetch_session(database, caller)
     assert answered.usage is None
     assert (row["status"], row["runtime"], row["trigger_source"]) == ("succeeded", "command", "schedule:x")
     assert (row["usage"], row["runtime_session_id"]) == ({}, None)
@@ -506,7 +501,7 @@ async def test_a_runtime_that_does_not_count_tokens_is_recorded_without(database
 async def test_the_prompt_of_an_internal_session_is_not_kept(database, caller, command):
     spawner = SessionSpawner(command("cat"), database, 30)
     answered = await spawner.spawn(caller, "a private memory", trigger_source="job", internal=True)
-    row = await recorded(database, caller)
+    row = await fetch_session(database, caller)
     assert answered.text == "a private memory"
     assert row["internal"] is True
     assert "private" not in repr(dict(row))
@@ -524,7 +519,7 @@ async def test_a_session_that_comes_to_nothing_is_recorded_with_the_reason(
 ):
     with pytest.raises(fault) as failed:
         await SessionSpawner(command(text), database, 0.5).spawn(caller, "How?", trigger_source="person")
-    row = await recorded(database, caller)
+    row = await fetch_session(database, caller)
     assert row["status"] == status
     assert row["finished_at"] is not None
     assert row["error"] == failed.value.message
@@ -536,26 +531,26 @@ async def test_a_session_that_can_not_be_started_is_recorded_as_failed(database,
         await SessionSpawner(ClaudeRuntime(["no-such-program"]), database, 30).spawn(
             caller, "How?", trigger_source="person"
         )
-    row = await recorded(database, caller)
+    row = await fetch_session(database, caller)
     assert (row["status"], row["error"]) == ("failed", "the program no-such-program is not installed")
 
 
 async def test_a_cancelled_session_is_recorded_as_such(database, caller, command, tmp_path):
     spawner = SessionSpawner(command("touch started; exec sleep 600"), database, 600)
     running = asyncio.ensure_future(spawner.spawn(caller, "How?", trigger_source="person"))
-    await until_there(tmp_path / "started")
-    assert (await recorded(database, caller))["status"] == "running"
+    await wait_for_file(tmp_path / "started")
+    assert (await fetch_session(database, caller))["status"] == "running"
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await within(20, running)
-    row = await recorded(database, caller)
+        await run_within(20, running)
+    row = await fetch_session(database, caller)
     assert (row["status"], row["usage"]) == ("cancelled", {})
     assert row["finished_at"] is not None
-    gone(row["id"])
+    assert_processes_end(row["id"])
 
 
 class Broken:
-    """A runtime that breaks in a way nobody foresaw."""
+    """A runtime that raises an unexpected error."""
 
     name = "broken"
 
@@ -573,23 +568,23 @@ class Broken:
 async def test_a_runtime_that_breaks_as_nobody_foresaw_is_a_session_that_failed(database, caller, error):
     with pytest.raises(SessionFailed, match=type(error).__name__) as failed:
         await SessionSpawner(Broken(error), database, 30).spawn(caller, "How?", trigger_source="person")
-    row = await recorded(database, caller)
+    row = await fetch_session(database, caller)
     assert (row["status"], row["error"]) == ("failed", type(error).__name__)
     assert "private" not in str(failed.value)
 
 
 async def test_a_complaint_the_database_cant_keep_does_not_hide_the_failure(database, caller, command):
-    """Text columns take no NUL, and a program may write anything to stderr."""
+    """Text columns can't store NUL, and a program may write any bytes to stderr."""
     with pytest.raises(SessionFailed, match="exit code 5"):
         await SessionSpawner(command(r"printf 'bad\000byte' >&2; exit 5"), database, 30).spawn(
             caller, "How?", trigger_source="person"
         )
-    assert (await recorded(database, caller))["status"] == "failed"
+    assert (await fetch_session(database, caller))["status"] == "failed"
 
 
 @pytest.mark.parametrize("session_id", ["a\0b", "half a pair: \ud83d"])
 async def test_an_id_the_database_cant_keep_does_not_take_the_answer_away(database, caller, claude, session_id):
-    runtime = claude(answering(result="Well.", session_id=session_id))
+    runtime = claude(cli_script(result="Well.", session_id=session_id))
     answered = await SessionSpawner(runtime, database, 30).spawn(caller, "How?", trigger_source="person")
     assert answered.text == "Well."
-    assert (await recorded(database, caller))["status"] == "succeeded"
+    assert (await fetch_session(database, caller))["status"] == "succeeded"

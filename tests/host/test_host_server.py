@@ -1,4 +1,4 @@
-"""A butler's server in this process, through a real client of both protocol eras."""
+"""A butler's server in this process, with clients of both protocol versions."""
 
 import math
 import re
@@ -13,8 +13,8 @@ from probe import MODULES, ProbeModule
 ERAS = ("auto", "legacy")
 
 
-async def said(client, name="probe_whoami", **arguments):
-    """What a call that fails says."""
+async def error_text(client, name="probe_whoami", **arguments):
+    """Return the error text of a failing call."""
     answer = await client.call_tool(name, arguments, raise_on_error=False)
     assert answer.is_error, answer
     return answer.content[0].text
@@ -37,7 +37,7 @@ async def test_a_tool_shows_its_own_arguments_and_nothing_of_the_house(folder, r
     write = tools["probe_write"]
     assert set(write.input_schema["properties"]) == {"text", "seconds"}
     assert write.input_schema["required"] == ["text"]
-    # The specification asks for it on the entity tools, and on no other.
+    # The specification has it on the entity tools only.
     others = [each.input_schema for name, each in tools.items() if not name.startswith("entity_")]
     assert "tenant_id" not in str(others)
     assert write.output_schema["properties"]["rows"]["type"] == "integer"
@@ -54,26 +54,26 @@ async def test_ones_own_tenant_or_none_is_harmless(folder, running, named):
 
 async def test_another_tenant_is_forbidden(folder, running):
     async with running(folder()) as server, Client(server.mcp) as client:
-        assert (await said(client, tenant_id="globex")).startswith(
-            "forbidden: the tenant comes from your credentials"
+        assert (await error_text(client, tenant_id="globex")).startswith(
+            "forbidden: your credentials are for another tenant"
         )
 
 
 @pytest.mark.parametrize("named", [" ", "a b", "../x", "x" * 129, "-a", "ü", 7, True, ["default"], {"a": 1}, "a\n"])
 async def test_what_can_not_name_a_tenant_is_invalid(folder, running, named):
     async with running(folder()) as server, Client(server.mcp) as client:
-        assert (await said(client, tenant_id=named)).startswith("invalid_input: a tenant is named by")
+        assert (await error_text(client, tenant_id=named)).startswith("invalid_input: a tenant name is")
 
 
 async def test_a_fault_is_code_message_and_hint(folder, running):
     async with running(folder()) as server, Client(server.mcp) as client:
-        assert await said(client, "probe_fail", how="fault") == "conflict: it is taken. Take another."
+        assert await error_text(client, "probe_fail", how="fault") == "conflict: it is taken. Take another."
 
 
 async def test_an_unexpected_error_is_internal_and_its_reference_stands_in_the_log(folder, running, caplog):
     async with running(folder()) as server, Client(server.mcp) as client:
-        answer = await said(client, "probe_fail", how="whisper")
-    match = re.fullmatch(r"internal: something went wrong .* reference (\S+)\.", answer)
+        answer = await error_text(client, "probe_fail", how="whisper")
+    match = re.fullmatch(r"internal: an unexpected error occurred\. .* reference (\S+)\.", answer)
     assert match
     logged = next(record for record in caplog.records if record.getMessage() == "internal")
     assert logged.request_id == match[1]
@@ -84,7 +84,7 @@ async def test_an_unexpected_error_is_internal_and_its_reference_stands_in_the_l
 async def test_neither_answer_nor_log_repeats_an_errors_own_words(folder, running, how, logging_as, capfd):
     logging_as("debug", "json")
     async with running(folder()) as server, Client(server.mcp) as client:
-        answer = await said(client, "probe_fail", how=how)
+        answer = await error_text(client, "probe_fail", how=how)
     log = capfd.readouterr().err
     assert "probe.py" in log
     for text in (answer, log):
@@ -111,7 +111,7 @@ async def test_neither_answer_nor_log_repeats_an_errors_own_words(folder, runnin
 )
 async def test_arguments_that_can_not_be_taken_are_named(folder, running, name, arguments, named):
     async with running(folder()) as server, Client(server.mcp) as client:
-        answer = await said(client, name, **arguments)
+        answer = await error_text(client, name, **arguments)
     assert answer.startswith("invalid_input: ")
     assert named in answer
     assert answer.endswith("The tool's input schema says what each argument takes.")
@@ -119,7 +119,7 @@ async def test_arguments_that_can_not_be_taken_are_named(folder, running, name, 
 
 async def test_an_unknown_tool_is_not_found_and_makes_no_label(folder, running):
     async with running(folder()) as server, Client(server.mcp) as client:
-        assert (await said(client, "probe_nothing")).startswith("not_found: there is no such tool.")
+        assert (await error_text(client, "probe_nothing")).startswith("not_found: there is no such tool.")
         page = (await server.metrics.render(server.database, server.gauges)).decode()
     assert "probe_nothing" not in page
     assert 'butlers_tool_calls_total{outcome="not_found",tool="unknown"} 1.0' in page
@@ -128,7 +128,7 @@ async def test_an_unknown_tool_is_not_found_and_makes_no_label(folder, running):
 async def test_a_call_over_its_time_limit_times_out(folder, running):
     place = folder("[butler.limits]\ncall_timeout_seconds = 0.2")
     async with running(place) as server, Client(server.mcp) as client:
-        answer = await said(client, "probe_sleep", seconds=30)
+        answer = await error_text(client, "probe_sleep", seconds=30)
         assert answer.startswith("timeout: the call took longer than 0.2 s.")
         assert not (await client.call_tool("probe_whoami", {})).is_error
 
@@ -136,7 +136,9 @@ async def test_a_call_over_its_time_limit_times_out(folder, running):
 async def test_a_query_over_its_time_limit_times_out_and_the_connection_stays_usable(folder, running):
     place = folder("[butler.database]\npool_size = 1")
     async with running(place) as server, Client(server.mcp) as client:
-        assert (await said(client, "probe_fail", how="slow query")).startswith("timeout: the database took too long")
+        assert (await error_text(client, "probe_fail", how="slow query")).startswith(
+            "timeout: the database took too long"
+        )
         assert (await client.call_tool("probe_write", {"text": "after"})).structured_content["rows"] >= 1
 
 
@@ -145,10 +147,10 @@ async def test_every_call_is_counted_by_tool_and_outcome(folder, running):
         await client.call_tool("probe_whoami", {})
         await client.call_tool("probe_whoami", {})
         await client.call_tool("probe_rows", {"asked": 10, "returned": 7})
-        await said(client, "probe_fail", how="fault")
-        await said(client, "probe_fail", how="whisper")
-        await said(client, "probe_write")
-        await said(client, tenant_id="globex")
+        await error_text(client, "probe_fail", how="fault")
+        await error_text(client, "probe_fail", how="whisper")
+        await error_text(client, "probe_write")
+        await error_text(client, tenant_id="globex")
         page = (await server.metrics.render(server.database, server.gauges)).decode().splitlines()
     for line in (
         'butlers_tool_calls_total{outcome="ok",tool="probe_whoami"} 2.0',

@@ -1,4 +1,4 @@
-"""A butler over stdio, and over HTTP in a process of its own."""
+"""A butler process over stdio and over HTTP."""
 
 import json
 import signal
@@ -23,20 +23,20 @@ def call(number, tool, **arguments):
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
-def say(process, *messages):
+def send(process, *messages):
     for message in messages:
         process.popen.stdin.write(json.dumps(message) + "\n")
     process.popen.stdin.flush()
 
 
-def hear(process):
+def receive(process):
     return json.loads(process.popen.stdout.readline())
 
 
-def begun(process):
-    say(process, INITIALIZE)
-    assert hear(process)["result"]["serverInfo"]
-    say(process, INITIALIZED)
+def initialize(process):
+    send(process, INITIALIZE)
+    assert receive(process)["result"]["serverInfo"]
+    send(process, INITIALIZED)
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -65,11 +65,11 @@ async def test_the_command_itself_serves_over_stdio(folder, variables, tmp_path,
 
 @pytest.mark.parametrize("mode", ["local", "keys"])
 def test_stdout_has_nothing_but_the_protocol_and_the_end_of_stdin_ends_it(folder, process, mode):
-    """Over stdio the caller is whoever started the process, so a key is not asked for."""
+    """Over stdio no key is required."""
     butler = process(folder(f'[butler.auth]\nmode = "{mode}"'), "--stdio", BUTLERS_LOG="debug")
-    begun(butler)
-    say(butler, call(2, "probe_whoami"), call(3, "probe_fail", how="whisper"))
-    answers = {answer["id"]: answer["result"] for answer in (hear(butler), hear(butler))}
+    initialize(butler)
+    send(butler, call(2, "probe_whoami"), call(3, "probe_fail", how="whisper"))
+    answers = {answer["id"]: answer["result"] for answer in (receive(butler), receive(butler))}
     butler.popen.stdin.close()
     rest = butler.popen.stdout.read()
     assert butler.popen.wait(15) == 0
@@ -84,7 +84,7 @@ def test_stdout_has_nothing_but_the_protocol_and_the_end_of_stdin_ends_it(folder
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly_although_the_client_is_still_there(folder, process, number):
     butler = process(folder(), "--stdio")
-    begun(butler)
+    initialize(butler)
     started = time.monotonic()
     assert butler.end(number, 15) == 0
     assert time.monotonic() - started < 10
@@ -93,18 +93,18 @@ def test_a_signal_ends_it_cleanly_although_the_client_is_still_there(folder, pro
 
 def test_a_call_that_is_under_way_is_answered_before_a_signal_ends_it(folder, process):
     butler = process(folder(), "--stdio")
-    begun(butler)
-    say(butler, call(2, "probe_write", text="finish me", seconds=1), call(3, "probe_whoami"))
-    assert hear(butler)["id"] == 3
+    initialize(butler)
+    send(butler, call(2, "probe_write", text="finish me", seconds=1), call(3, "probe_whoami"))
+    assert receive(butler)["id"] == 3
     assert butler.end(seconds=15) == 0
-    assert hear(butler)["result"]["structuredContent"]["rows"] >= 1
+    assert receive(butler)["result"]["structuredContent"]["rows"] >= 1
 
 
 def test_a_second_signal_does_not_wait_for_the_call(folder, process):
     butler = process(folder(), "--stdio")
-    begun(butler)
-    say(butler, call(2, "probe_sleep", seconds=50), call(3, "probe_whoami"))
-    assert hear(butler)["id"] == 3
+    initialize(butler)
+    send(butler, call(2, "probe_sleep", seconds=50), call(3, "probe_whoami"))
+    assert receive(butler)["id"] == 3
     started = time.monotonic()
     butler.popen.send_signal(signal.SIGTERM)
     time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""A butler that is told to stop finishes what it has begun (row 12)."""
+"""Graceful stop: a butler finishes active calls (row 12)."""
 
 import asyncio
 import signal
@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 
-async def begun(address):
-    """Returns once a call that was just sent is surely being served."""
+async def wait_served(address):
+    """Return when a call that was just sent is being served."""
     async with httpx2.AsyncClient() as client:
         for _ in range(100):
             page = (await client.get(address.replace("/mcp", "/metrics"))).text
@@ -22,13 +22,13 @@ async def begun(address):
 
 
 @asynccontextmanager
-async def calling(address, tool, **arguments):
-    """A call under way: its answer, or what became of it, can be awaited."""
+async def start_call(address, tool, **arguments):
+    """Start a call and yield the task of its answer."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     headers = {"Accept": "application/json, text/event-stream"}
     async with httpx2.AsyncClient(timeout=60) as client:
         sent = asyncio.create_task(client.post(address, json=message, headers=headers))
-        await (begun(address) if tool == "probe_write" else asyncio.sleep(0.5))
+        await (wait_served(address) if tool == "probe_write" else asyncio.sleep(0.5))
         yield sent
         await asyncio.gather(sent, return_exceptions=True)
 
@@ -37,8 +37,8 @@ async def test_calls_in_flight_finish_and_are_answered(folder, process):
     butler = process(folder())
     address = butler.ready()
     async with (
-        calling(address, "probe_sleep", seconds=2) as waiting,
-        calling(address, "probe_write", text="finish", seconds=2) as writing,
+        start_call(address, "probe_sleep", seconds=2) as waiting,
+        start_call(address, "probe_write", text="finish", seconds=2) as writing,
     ):
         butler.popen.send_signal(signal.SIGTERM)
         assert (await waiting).json()["result"]["structuredContent"] == {"rows": 0}
@@ -50,7 +50,7 @@ async def test_calls_in_flight_finish_and_are_answered(folder, process):
 async def test_nobody_new_is_let_in_once_it_is_stopping(folder, process):
     butler = process(folder())
     address = butler.ready()
-    async with calling(address, "probe_write", text="finish", seconds=1.5) as writing:
+    async with start_call(address, "probe_write", text="finish", seconds=1.5) as writing:
         butler.popen.send_signal(signal.SIGINT)
         await asyncio.sleep(0.4)
         with pytest.raises(httpx2.ConnectError):
@@ -68,7 +68,7 @@ LONG = pytest.mark.parametrize(
 @LONG
 async def test_a_second_signal_ends_it_at_once(folder, process, tool, arguments):
     butler = process(folder())
-    async with calling(butler.ready(), tool, **arguments, seconds=25):
+    async with start_call(butler.ready(), tool, **arguments, seconds=25):
         butler.popen.send_signal(signal.SIGTERM)
         await asyncio.sleep(0.5)
         assert butler.popen.poll() is None
@@ -82,7 +82,7 @@ async def test_a_second_signal_ends_it_at_once(folder, process, tool, arguments)
 @LONG
 async def test_a_call_longer_than_the_grace_time_is_cut(folder, process, tool, arguments):
     butler = process(folder("[butler.limits]\ngrace_seconds = 1"))
-    async with calling(butler.ready(), tool, **arguments, seconds=25):
+    async with start_call(butler.ready(), tool, **arguments, seconds=25):
         started = time.monotonic()
         butler.popen.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(butler.popen.wait, 20) == 0
@@ -97,6 +97,6 @@ def test_a_port_that_is_taken_ends_the_start_with_one_line(folder, process):
         port = taken.getsockname()[1]
         butler = process(folder(probe=False), "--port", str(port), probe=False)
         assert butler.popen.wait(30) == 1
-    said = butler.log.read_text().splitlines()
-    assert len(said) == 1
-    assert said[0].startswith(f"butlers: can't listen on 127.0.0.1:{port}: Address already in use. Choose another")
+    lines = butler.log.read_text().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"butlers: can't listen on 127.0.0.1:{port}: Address already in use. Choose another")

@@ -1,4 +1,4 @@
-"""Bearer tokens of an identity provider, over real HTTP (row 35)."""
+"""JWTs of an identity provider, over real HTTP (row 35)."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ PUBLIC = (
 )
 AUTH = f'[butler.auth]\nmode = "jwt"\nissuer = "{ISSUER}"\naudience = "{AUDIENCE}"\n'
 BY_KEY = f'{AUTH}public_key = """{PUBLIC}"""\n'
-GONE = object()
+REMOVED = object()
 
 
 def claims(**changes):
@@ -42,15 +42,15 @@ def claims(**changes):
         "nbf": now,
         "exp": now + 300,
     }
-    return {name: value for name, value in {**good, **changes}.items() if value is not GONE}
+    return {name: value for name, value in {**good, **changes}.items() if value is not REMOVED}
 
 
 def token(key=KEY, algorithm="RS256", **changes):
     return jwt.encode(claims(**changes), key, algorithm, headers={"kid": "one"})
 
 
-def glued(algorithm, signature):
-    """A token made by hand, for what no library would sign."""
+def unsigned_token(algorithm, signature):
+    """Return a token that no library would sign."""
     parts = ({"alg": algorithm, "typ": "JWT"}, claims())
     text = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
     made = ".".join(text)
@@ -77,7 +77,7 @@ async def test_a_good_token_works_with_what_it_claims(folder, listening, era):
 
 async def test_the_claims_may_have_other_names(folder, listening):
     names = 'tenant_claim = "org"\nroles_claim = "groups"\nelevated_claim = "sudo"\n'
-    good = token(tenant_id=GONE, org="acme", groups=["admin"], sudo=True)
+    good = token(tenant_id=REMOVED, org="acme", groups=["admin"], sudo=True)
     async with listening(folder(BY_KEY + names)) as site:
         who = (await site.call(good)).json()["result"]["structuredContent"]
         assert (await site.call(token())).status_code == 401
@@ -101,23 +101,23 @@ def bad_tokens():
     now = int(time.time())
     return {
         "expired": token(exp=now - 10),
-        "without an end": token(exp=GONE),
-        "with a broken signature": glued("RS256", lambda _: "AAAA"),
+        "without an end": token(exp=REMOVED),
+        "with a broken signature": unsigned_token("RS256", lambda _: "AAAA"),
         "not yet valid": token(nbf=now + 600),
         "issued in the future": token(iat=now + 600),
         "for another audience": token(aud="others"),
-        "for no audience": token(aud=GONE),
+        "for no audience": token(aud=REMOVED),
         "of another issuer": token(iss="https://evil.example"),
-        "of no issuer": token(iss=GONE),
+        "of no issuer": token(iss=REMOVED),
         "signed by another key": token(OTHER_KEY),
         "of another algorithm": token(algorithm="RS512"),
-        "HS256 with the public key as secret": glued("HS256", signed_with_the_public_key),
-        "without a signature": glued("none", lambda _: ""),
-        "without a tenant": token(tenant_id=GONE),
+        "HS256 with the public key as secret": unsigned_token("HS256", signed_with_the_public_key),
+        "without a signature": unsigned_token("none", lambda _: ""),
+        "without a tenant": token(tenant_id=REMOVED),
         "with a bad tenant": token(tenant_id="a b"),
         "with a tenant that is no text": token(tenant_id=7),
         "with an empty tenant": token(tenant_id=""),
-        "without a subject": token(sub=GONE),
+        "without a subject": token(sub=REMOVED),
         "with an empty subject": token(sub=""),
         "no token": "garbage",
         "three dots": "...",
@@ -134,8 +134,8 @@ async def test_row_35_every_token_that_is_not_wholly_right_is_refused(folder, li
 
 
 @contextmanager
-def published(*keys):
-    """A loopback server with the issuer's key set."""
+def serve_keys(*keys):
+    """Serve the issuer's key set on loopback."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -156,7 +156,7 @@ def published(*keys):
 
 async def test_keys_come_from_the_issuers_key_set(folder, listening):
     jwk = {**jwt.algorithms.RSAAlgorithm.to_jwk(KEY.public_key(), as_dict=True), "kid": "one"}
-    with published(jwk) as uri:
+    with serve_keys(jwk) as uri:
         async with listening(folder(f'{AUTH}jwks_uri = "{uri}"\n')) as site:
             assert (await site.call(token())).json()["result"]["structuredContent"]["tenant"] == "acme"
             assert (await site.call(token(OTHER_KEY))).status_code == 401

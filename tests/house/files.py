@@ -1,4 +1,4 @@
-"""The files of the house, as a clone has them."""
+"""Text files of the repository, for the house tests."""
 
 import subprocess
 from functools import cache
@@ -6,26 +6,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "butlers"
-_ELSEWHERE = {".git", ".venv", ".cache", "__pycache__", "node_modules", "dist", "build"}
+_IGNORED_FOLDERS = {".git", ".venv", ".cache", "__pycache__", "node_modules", "dist", "build"}
 
 
 @cache
 def texts() -> dict[Path, str]:
-    """Every text file that belongs to the repository, by its path from the root."""
+    """The content of every text file of the repository by its path from the root."""
     paths = _tracked() or (path.relative_to(ROOT) for path in ROOT.rglob("*"))
-    found = {}
+    contents = {}
     for path in paths:
-        if _ELSEWHERE.isdisjoint(path.parts) and (ROOT / path).is_file():
+        if _IGNORED_FOLDERS.isdisjoint(path.parts) and (ROOT / path).is_file():
             raw = (ROOT / path).read_bytes()
             if b"\0" not in raw:
-                found[path] = raw.decode("utf-8", errors="replace")
-    return found
+                contents[path] = raw.decode("utf-8", errors="replace")
+    return contents
 
 
 def _tracked() -> list[Path]:
-    """What git would put in a commit; nothing where there is no git."""
+    """The files that git tracks or would add; empty without git."""
     try:
-        listed = subprocess.run(
+        result = subprocess.run(
             ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
             cwd=ROOT,
             capture_output=True,
@@ -34,4 +34,4 @@ def _tracked() -> list[Path]:
         )
     except (OSError, subprocess.CalledProcessError):
         return []
-    return [Path(name) for name in listed.stdout.split("\0") if name]
+    return [Path(name) for name in result.stdout.split("\0") if name]

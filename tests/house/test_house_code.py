@@ -1,6 +1,8 @@
-"""Sizes, docstrings, mocks: what keeps the code easy to change."""
+"""Rules for the code: sizes, docstrings, no mocks, no skipped tests."""
 
 import ast
+import re
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 
 from .files import ROOT, SOURCE, texts
 
-LONGEST_FILE, LONGEST_FUNCTION = 600, 80
+MAX_FILE_LINES, MAX_FUNCTION_LINES = 600, 80
+MAX_MEDIAN_LINES, MAX_P90_LINES = 7, 20
+MAX_SUMMARY_LENGTH = 118
 Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -20,9 +24,13 @@ def trees(*folders: str) -> Iterator[tuple[Path, ast.Module]]:
 
 def too_long(path: Path, text: str) -> list[str]:
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, Function)]
-    long = [node for node in functions if (node.end_lineno or 0) - node.lineno + 1 > LONGEST_FUNCTION]
-    whole = [f"{path}"] if len(text.splitlines()) > LONGEST_FILE else []
-    return whole + [f"{path}:{node.lineno} {node.name}" for node in long]
+    long = [node for node in functions if line_count(node) > MAX_FUNCTION_LINES]
+    file = [f"{path}"] if len(text.splitlines()) > MAX_FILE_LINES else []
+    return file + [f"{path}:{node.lineno} {node.name}" for node in long]
+
+
+def line_count(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (function.end_lineno or 0) - function.lineno + 1
 
 
 def test_no_file_and_no_function_has_grown_too_long():
@@ -31,20 +39,47 @@ def test_no_file_and_no_function_has_grown_too_long():
     assert [problem for path, text in parts.items() for problem in too_long(path, text)] == []
 
 
-def test_the_size_alarm_rings():
-    long = "def long():\n" + "    pass\n" * LONGEST_FUNCTION
+def test_a_long_file_and_a_long_function_are_found():
+    long = "def long():\n" + "    pass\n" * MAX_FUNCTION_LINES
     assert too_long(Path("a.py"), long) == ["a.py:1 long"]
-    assert too_long(Path("a.py"), "\n" * (LONGEST_FILE + 1)) == ["a.py"]
+    assert too_long(Path("a.py"), "\n" * (MAX_FILE_LINES + 1)) == ["a.py"]
+
+
+def test_most_functions_are_short():
+    nodes = [node for _, tree in trees("src") for node in ast.walk(tree) if isinstance(node, Function)]
+    counts = sorted(line_count(node) for node in nodes)
+    assert statistics.median(counts) <= MAX_MEDIAN_LINES
+    assert counts[int(len(counts) * 0.9)] <= MAX_P90_LINES
+
+
+QUESTION_WORD = re.compile(r"(What|How|Who|Whom|Where|Which|Whether|When|Whoever|Whatever)\b")
+
+
+def unclear_summary(tree: ast.Module) -> str | None:
+    """The first line of a module docstring that does not name the module's content; None where it does."""
+    summary = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return summary if QUESTION_WORD.match(summary) or len(summary) > MAX_SUMMARY_LENGTH else None
+
+
+def test_every_module_docstring_names_what_the_module_contains():
+    modules = trees("src", "bench", "scripts")
+    assert {str(path): summary for path, tree in modules if (summary := unclear_summary(tree))} == {}
+
+
+@pytest.mark.parametrize("summary", ["What is known.", "Whoever calls.", "Queries. " * 20])
+def test_a_module_docstring_that_does_not_name_its_content_is_found(summary):
+    assert unclear_summary(ast.parse(f'"""{summary}"""'))
+    assert unclear_summary(ast.parse('"""Queries on the facts table."""')) is None
 
 
 def undocumented(path: Path, tree: ast.Module) -> Iterator[str]:
-    """Public names without a sentence; a revision's upgrade and downgrade are told by its first line."""
+    """Public names without a docstring; a migration's docstring covers its upgrade and downgrade."""
     if not ast.get_docstring(tree) and tree.body:
         yield f"{path}"
-    revision = "migrations" in path.parts
+    migration = "migrations" in path.parts
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-            if not ast.get_docstring(node) and not (revision and node.name in {"upgrade", "downgrade"}):
+            if not ast.get_docstring(node) and not (migration and node.name in {"upgrade", "downgrade"}):
                 yield f"{path}:{node.lineno} {node.name}"
             if isinstance(node, ast.ClassDef) and not _overrides(node):
                 yield from _methods(path, node)
@@ -57,15 +92,15 @@ def _methods(path: Path, node: ast.ClassDef) -> Iterator[str]:
 
 
 def _overrides(node: ast.ClassDef) -> bool:
-    """A class on top of another says there what its methods are for."""
+    """Whether the base class documents the methods."""
     return bool(node.bases)
 
 
-def test_everything_public_says_what_it_is_for():
+def test_every_public_name_has_a_docstring():
     assert [problem for path, tree in trees("src", "scripts") for problem in undocumented(path, tree)] == []
 
 
-def test_what_says_nothing_is_found():
+def test_a_missing_docstring_is_found():
     text = '"""Room."""\ndef a(): pass\nclass B:\n    """B."""\n    def c(self): pass\n'
     assert list(undocumented(Path("x.py"), ast.parse(text))) == ["x.py:2 a", "x.py:5 B.c"]
 
@@ -73,7 +108,7 @@ def test_what_says_nothing_is_found():
 MOCKS = {"unittest.mock", "mock", "pytest_mock", "asynctest"}
 
 
-def doubles(tree: ast.Module) -> Iterator[str]:
+def mocks(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MOCKS)
@@ -92,14 +127,14 @@ def _is_monkeypatch(node: ast.expr) -> bool:
 
 
 def test_no_test_uses_mocks():
-    assert {str(path): found for path, tree in trees("tests") if (found := list(doubles(tree)))} == {}
+    assert {str(path): found for path, tree in trees("tests") if (found := list(mocks(tree)))} == {}
 
 
 @pytest.mark.parametrize(
     "text", ["from unittest import mock", "from unittest.mock import Mock", "monkeypatch.setattr(a, 'b', 1)"]
 )
 def test_a_mock_is_found(text):
-    assert list(doubles(ast.parse(text)))
+    assert list(mocks(ast.parse(text)))
 
 
 def skipped(tree: ast.Module) -> list[str]:
@@ -107,8 +142,8 @@ def skipped(tree: ast.Module) -> list[str]:
     return [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in names]
 
 
-# One place: the Claude CLI comes from npm and has programs for some platforms only. Where it can't be had, its own
-# tests say so; what they show about our part of the work is shown with small programs as well.
+# The Claude CLI comes from npm and supports some platforms only. Its tests are skipped where it can't be installed;
+# other tests cover the runtimes with small programs.
 MAY_SKIP = {"tests/claude.py": ["skip"]}
 
 

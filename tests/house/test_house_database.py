@@ -1,4 +1,4 @@
-"""What has to agree with the migrated database."""
+"""Queries, migration branches and tool schemas against a migrated database."""
 
 from pathlib import Path
 
@@ -25,8 +25,8 @@ def folder(tmp_path: Path, worker: str) -> Path:
 
 def statements(path: Path) -> dict[str, str]:
     queries = aiosql.from_path(str(path), "asyncpg", mandatory_parameters=False)
-    named = {name: getattr(queries, name) for name in queries.available_queries if not name.endswith("_cursor")}
-    return {name: query.sql for name, query in named.items()}
+    by_name = {name: getattr(queries, name) for name in queries.available_queries if not name.endswith("_cursor")}
+    return {name: query.sql for name, query in by_name.items()}
 
 
 async def test_every_statement_prepares(folder: Path, environment: Environment) -> None:
@@ -39,15 +39,15 @@ async def test_every_statement_prepares(folder: Path, environment: Environment) 
                 f"{path.name}: {name}: {error}"
                 for path in QUERIES
                 for name, sql in statements(path).items()
-                if (error := await _refusal(connection, sql))
+                if (error := await _prepare_error(connection, sql))
             ]
             assert failed == []
-            assert await _refusal(connection, "select nothing from nowhere")
+            assert await _prepare_error(connection, "select nothing from nowhere")
         finally:
             await connection.close()
 
 
-async def _refusal(connection, sql: str) -> str | None:
+async def _prepare_error(connection, sql: str) -> str | None:
     try:
         await connection.prepare(sql)
     except asyncpg.PostgresError as error:
@@ -63,7 +63,7 @@ def test_every_branch_has_one_head_and_it_is_the_one_that_is_named(folder: Path)
 
 
 def forbidden(schema: object) -> list[str]:
-    """Names of properties no answer may have, however deep."""
+    """The names of forbidden properties in a schema, at any depth."""
     found = []
     if isinstance(schema, dict):
         names = schema.get("properties")
@@ -86,7 +86,7 @@ async def test_no_tool_answers_with_a_vector(folder: Path, environment: Environm
     assert {tool.name for tool in tools if "tenant_id" in tool.input_schema["properties"]} <= ENTITY_TOOLS
 
 
-# The specification asks for it there.
+# The specification requires the argument there.
 ENTITY_TOOLS = {"entity_create", "entity_get", "entity_update", "entity_resolve", "entity_merge"}
 
 

@@ -1,4 +1,4 @@
-"""The documentation is complete and says what the code does now."""
+"""Documentation tests: generated pages, addresses in files, pinned versions, examples."""
 
 import re
 import runpy
@@ -28,34 +28,34 @@ def test_the_page_of_commands_is_what_the_commands_say_now():
     assert page == script["render"](), "run `python scripts/cli_reference.py`"
 
 
-def every(command, path="butlers"):
-    inner = getattr(command, "commands", None)
-    if inner is None:
+def command_paths(command, path="butlers"):
+    subcommands = getattr(command, "commands", None)
+    if subcommands is None:
         yield path
         return
-    for name, each in inner.items():
-        yield from every(each, f"{path} {name}")
+    for name, subcommand in subcommands.items():
+        yield from command_paths(subcommand, f"{path} {name}")
 
 
 def test_every_command_stands_on_its_page():
     page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
-    commands = list(every(typer.main.get_command(app)))
+    commands = list(command_paths(typer.main.get_command(app)))
     assert "butlers key create" in commands
     assert [command for command in commands if f"## `{command}`" not in page] == []
 
 
 HOME = re.compile(r"/(?:home|Users)/[A-Za-z]|/roo[t]/")
-# By what only an address of a registry has beside it: no registry needs to be named to be found.
+# Matches the context of a registry's address, so that no registry has to be named here.
 REGISTRY = re.compile(r"(?:index|find)-(?:url|links)\b|/simpl[e]/|\"resolved\": *\"http", re.IGNORECASE)
 
 
 def test_no_file_names_a_home_folder_or_a_registry():
-    here = Path(__file__).relative_to(ROOT)
+    this_file = Path(__file__).relative_to(ROOT)
     found = {
         str(path): match[0]
         for path, text in texts().items()
         for match in (HOME.search(text), REGISTRY.search(text))
-        if match and path != here
+        if match and path != this_file
     }
     assert found == {}
     assert HOME.search("/home/" + "ada")
@@ -64,22 +64,24 @@ def test_no_file_names_a_home_folder_or_a_registry():
 
 def pins() -> dict[str, str]:
     lines = (ROOT / "requirements.lock").read_text().splitlines()
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for line in lines:
         match = re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+]+)( ; .+)?", line)
         assert match, f"requirements.lock: {line}"
-        found[canonicalize_name(match[1])] = match[2]
-    return found
+        versions[canonicalize_name(match[1])] = match[2]
+    return versions
 
 
 def test_the_lock_pins_everything_that_is_asked_for_and_names_no_address():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     groups = [project["dependencies"], *project["optional-dependencies"].values()]
     pinned = pins()
-    for wanted in (Requirement(text) for group in groups for text in group):
-        name = canonicalize_name(wanted.name)
-        assert name in pinned, f"{wanted} is not pinned"
-        assert wanted.specifier.contains(pinned[name], prereleases=True), f"{wanted} is pinned to {pinned[name]}"
+    for requirement in (Requirement(text) for group in groups for text in group):
+        name = canonicalize_name(requirement.name)
+        assert name in pinned, f"{requirement} is not pinned"
+        assert requirement.specifier.contains(pinned[name], prereleases=True), (
+            f"{requirement} is pinned to {pinned[name]}"
+        )
     assert "://" not in (ROOT / "requirements.lock").read_text()
 
 

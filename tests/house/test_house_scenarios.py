@@ -1,4 +1,4 @@
-"""Every scenario of the specification is named by a test: those of memory here, those of sessions in their folder."""
+"""Coverage of the specification: every scenario is named by a test."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_the_list_is_in_order_and_names_nothing_twice(part):
     assert sorted(set(listed(part))) == listed(part)
 
 
-def test_both_lists_are_whole():
+def test_both_lists_are_complete():
     assert len(listed("memory")) > 60
     assert len(listed("host")) == 8
 

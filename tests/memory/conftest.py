@@ -1,4 +1,4 @@
-"""A memory on a database of its own, with the real model; each test has tenants of its own."""
+"""Fixtures: a memory with its own database and the real model, and new tenants for each test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -15,8 +15,8 @@ from butlers.caller import Caller
 from butlers.environment import Environment
 from butlers.modules.memory.embedding import EmbeddingEngine, get_embedding_engine
 from butlers.modules.memory.runtime import Memory
-from database.stage import Processes, connected
-from memory.stage import Archive, Tools, served, write_butler
+from database.butler_processes import Processes, connected
+from memory.memory_fixtures import Archive, Tools, build_tenant_server, new_caller, write_butler
 
 
 @pytest.fixture(scope="session")
@@ -33,36 +33,36 @@ def place(worker: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 async def butler(place: Path, environment: Environment) -> AsyncIterator[Butler]:
-    """A butler with its database open, the further tools included."""
+    """A butler with an open database and the full toolset."""
     async with app.open_butler(app.load_configuration(place), environment) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def memory(butler: Butler, engine: EmbeddingEngine) -> Memory:
-    """Its memory, with the engine of this test run."""
+    """The butler's memory, with the engine of this test run."""
     state: Memory = butler.modules[0].state
     return replace(state, embedder=engine)
 
 
 @pytest.fixture(scope="session")
 async def archive(butler: Butler) -> AsyncIterator[Archive]:
-    """Every tenant's rows, as the administrator sees and ages them."""
-    assert butler.place.admin_dsn
-    async with connected(butler.place.admin_dsn) as connection:
+    """The rows of all tenants, as the administrator reads and changes them."""
+    assert butler.location.admin_dsn
+    async with connected(butler.location.admin_dsn) as connection:
         yield Archive(connection)
 
 
 @pytest.fixture
 def caller(memory: Memory) -> Caller:
-    """Somebody in a tenant nobody else uses."""
-    return Caller(tenant=f"t-{uuid4().hex}", butler=memory.butler, actor="somebody")
+    """A caller in a new tenant."""
+    return new_caller(memory)
 
 
 @pytest.fixture
 async def tools(butler: Butler, memory: Memory, caller: Caller) -> AsyncIterator[Tools]:
     """The tools as an agent of that tenant calls them."""
-    async with Client(served(butler, memory, caller.tenant).mcp) as client:
+    async with Client(build_tenant_server(butler, memory, caller.tenant).mcp) as client:
         yield Tools(client, caller.tenant)
 
 
@@ -70,13 +70,13 @@ async def tools(butler: Butler, memory: Memory, caller: Caller) -> AsyncIterator
 async def stranger(butler: Butler, memory: Memory) -> AsyncIterator[Tools]:
     """The tools as an agent of another tenant calls them."""
     tenant = f"t-{uuid4().hex}"
-    async with Client(served(butler, memory, tenant).mcp) as client:
+    async with Client(build_tenant_server(butler, memory, tenant).mcp) as client:
         yield Tools(client, tenant)
 
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[Processes]:
-    """Programs in processes of their own; whatever is left of them ends with the test."""
+    """Programs in their own processes; they end with the test."""
     started = Processes(tmp_path)
     yield started
     started.end()
@@ -84,5 +84,5 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 @pytest.fixture(scope="session")
 async def loop() -> asyncio.AbstractEventLoop:
-    """The loop everything of this session lives on, for tests that are no coroutines."""
+    """The event loop of the test session, for tests that are not coroutines."""
     return asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Consolidation that goes wrong: nothing is lost, the reason is kept, and whatever can go on goes on."""
+"""Failures of consolidation: nothing is lost, the error is stored, and other groups go on."""
 
 import asyncio
 import json
@@ -16,54 +16,54 @@ from butlers.errors import SessionFailed, TimedOut, Unavailable
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
 from butlers.modules.memory.operations import consolidation
-from database.stage import connected, eventually
-from memory.stage import Tools, served, write_butler
-from memory.thinking import (
-    NOTHING,
-    Thinker,
-    a_fact_each,
-    all_of,
-    apart,
-    contents,
-    found,
-    happened,
-    in_turn,
-    leases,
-    minded,
-    runs,
-    said,
-    states,
-    statuses,
-    time_passes,
-    updated,
+from database.butler_processes import connected, eventually
+from memory.memory_fixtures import Tools, build_tenant_server, write_butler
+from memory.scripted_model import (
+    NO_ACTIONS,
+    ScriptedModel,
+    all_rows,
+    answers_in_turn,
+    count_leases,
+    episode_states,
+    episode_statuses,
+    fact_contents,
+    fact_per_episode,
+    fact_update,
+    make_retries_due,
+    model_output,
+    new_fact,
+    runs_of,
+    separate_butler,
+    store_episodes,
+    with_model,
 )
 
-MISSING = Unavailable("the program thinker is not installed", hint="Install it.")
-NO_JSON = "nothing of the answer could be used: No JSON block found in consolidation output"
+NOT_INSTALLED = Unavailable("the program thinker is not installed", hint="Install it.")
+NO_JSON = "no part of the model's output could be used: No JSON block found in consolidation output"
 
 
 @pytest.fixture(scope="module")
-async def alone(tmp_path_factory, environment, engine):
-    """A butler whose tenants are all this module's."""
-    async with apart(tmp_path_factory.mktemp("failing"), environment, engine) as opened:
+async def separate(tmp_path_factory, environment, engine):
+    """A butler whose tenants belong to this test module only."""
+    async with separate_butler(tmp_path_factory.mktemp("failing"), environment, engine) as opened:
         yield opened
 
 
 @pytest.fixture
-async def everybody(alone):
-    """The same with nothing waiting in any tenant."""
-    await alone.archive.connection.execute("delete from episodes")
-    return alone
+async def clean_butler(separate):
+    """The same butler without any episode."""
+    await separate.archive.connection.execute("delete from episodes")
+    return separate
 
 
-CUT_OFF = said(new_facts=[found("the color of the sea")])[:-30]
-HUGE = said(new_facts=[found("x" * 10_000_000)])
-UNUSABLE = {
+CUT_OFF_OUTPUT = model_output(new_facts=[new_fact("the color of the sea")])[:-30]
+HUGE_OUTPUT = model_output(new_facts=[new_fact("x" * 10_000_000)])
+UNUSABLE_OUTPUTS = {
     "no JSON": ("I found nothing worth keeping.", NO_JSON),
     "empty": ("", NO_JSON),
-    "cut off": (CUT_OFF, NO_JSON),
-    "10 MB of words": ("word " * 2_000_000, "1000000 are read at the most"),
-    "10 MB of JSON": (HUGE, "1000000 are read at the most"),
+    "cut off": (CUT_OFF_OUTPUT, NO_JSON),
+    "10 MB of words": ("word " * 2_000_000, "1000000"),
+    "10 MB of JSON": (HUGE_OUTPUT, "1000000"),
     "nothing but braces": ("{" * 5_000, NO_JSON),
     "nested without end": ('{"a":' * 100_000, NO_JSON),
     "a list": ("[]", NO_JSON),
@@ -72,24 +72,33 @@ UNUSABLE = {
     "NUL and half characters": ("\x00\ud800{\x00}", NO_JSON),
     "a number with a million digits": ('{"new_facts": ' + "9" * 900_000 + "}", "new_facts: is not a list"),
     "words for lists": ('{"new_facts": "none"}', "new_facts: is not a list"),
-    "entries that say nothing": (said(new_facts=[found(""), found("x", None), 7]), "new_facts[0]: content is empty"),
-    "an id that is none": (said(confirmations=["first"]), "confirmations[0]: it is not a UUID"),
-    "an unknown target": (said(updated_facts=[updated(str(uuid4()))]), "updated_facts[0]: no live fact "),
-    "an unknown id": (said(confirmations=[str(uuid4())]), "confirmations[0]: no live fact or rule "),
-    "a subject of 10 kB": (said(new_facts=[found(subject="s" * 10_000)]), "new_facts[0]: subject has 10000 char"),
+    "entries that say nothing": (
+        model_output(new_facts=[new_fact(""), new_fact("x", None), 7]),
+        "new_facts[0]: content is empty",
+    ),
+    "an id that is none": (model_output(confirmations=["first"]), "confirmations[0]: it is not a UUID"),
+    "an unknown target": (
+        model_output(updated_facts=[fact_update(str(uuid4()))]),
+        "updated_facts[0]: there is no live fact ",
+    ),
+    "an unknown id": (model_output(confirmations=[str(uuid4())]), "confirmations[0]: there is no live fact or rule "),
+    "a subject of 10 kB": (
+        model_output(new_facts=[new_fact(subject="s" * 10_000)]),
+        "new_facts[0]: subject has 10000 char",
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", UNUSABLE)
+@pytest.mark.parametrize("kind", UNUSABLE_OUTPUTS)
 async def test_row_16_an_answer_that_can_not_be_used_leaves_the_episodes_for_a_retry(memory, caller, archive, kind):
-    answer, reason = UNUSABLE[kind]
-    ids = await happened(memory, caller, "One", "Two")
-    done = await consolidation.consolidate(minded(memory, Thinker(answer)), caller)
-    rows = await states(archive, caller.tenant)
+    answer, reason = UNUSABLE_OUTPUTS[kind]
+    ids = await store_episodes(memory, caller, "One", "Two")
+    done = await consolidation.consolidate(with_model(memory, ScriptedModel(answer)), caller)
+    rows = await episode_states(archive, caller.tenant)
     assert [(row["id"], row["status"], row["attempts"]) for row in rows] == [(each, "failed", 1) for each in ids]
     assert all(reason in row["error"] and len(row["error"]) <= 500 for row in rows)
-    assert (await leases(archive, caller.tenant), await archive.count("facts", caller.tenant)) == (0, 0)
-    (run,) = await runs(archive, caller.tenant)
+    assert (await count_leases(archive, caller.tenant), await archive.count("facts", caller.tenant)) == (0, 0)
+    (run,) = await runs_of(archive, caller.tenant)
     assert (run["status"], run["error"], run["episodes"]) == ("failed", rows[0]["error"], 2)
     assert (run["input_tokens"], run["output_tokens"]) == (100, 20), "what was spent in vain counts as well"
     assert (done["failed_batches"], done["episodes"], done["learned"]) == (1, 0, [])
@@ -98,13 +107,13 @@ async def test_row_16_an_answer_that_can_not_be_used_leaves_the_episodes_for_a_r
 
 
 async def test_hostile_words_in_an_answer_are_stored_as_words(memory, caller, archive):
-    await happened(memory, caller, "One")
+    await store_episodes(memory, caller, "One")
     nasty = "a\x00b \ud800 </episode_content> '; drop table facts; -- {{x}} \x1b[31m"
     done = await consolidation.consolidate(
-        minded(memory, Thinker(said(new_facts=[found(nasty)], new_rules=[nasty]))), caller
+        with_model(memory, ScriptedModel(model_output(new_facts=[new_fact(nasty)], new_rules=[nasty]))), caller
     )
     assert (done["facts_created"], done["rules_created"], done["errors"]) == (1, 1, [])
-    assert await contents(archive, caller.tenant) == [nasty.replace("\x00", "").replace("\ud800", "?")]
+    assert await fact_contents(archive, caller.tenant) == [nasty.replace("\x00", "").replace("\ud800", "?")]
 
 
 FAILURES = {
@@ -116,24 +125,29 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-async def test_a_session_that_comes_to_nothing_counts_as_an_attempt(everybody, kind):
-    memory, archive, caller, other = everybody.memory, everybody.archive, everybody.somebody(), everybody.somebody()
+async def test_a_failed_session_counts_as_an_attempt(clean_butler, kind):
+    memory, archive, caller, other = (
+        clean_butler.memory,
+        clean_butler.archive,
+        clean_butler.new_caller(),
+        clean_butler.new_caller(),
+    )
     error, reason = FAILURES[kind]
-    await happened(memory, caller, "One")
-    await happened(memory, other, "Of the next group")
-    model = Thinker(in_turn(error, NOTHING))
-    done = await consolidation.consolidate(minded(memory, model), caller, everywhere=True)
-    (row,) = await states(archive, caller.tenant)
+    await store_episodes(memory, caller, "One")
+    await store_episodes(memory, other, "Of the next group")
+    model = ScriptedModel(answers_in_turn(error, NO_ACTIONS))
+    done = await consolidation.consolidate(with_model(memory, model), caller, all_tenants=True)
+    (row,) = await episode_states(archive, caller.tenant)
     assert (row["status"], row["attempts"], row["lease_token"]) == ("failed", 1, None)
     assert row["error"].startswith(reason)
     assert "secret" not in row["error"]
     assert (done["failed_batches"], done["episodes"]) == (1, 1)
-    assert await statuses(archive, other.tenant) == ["consolidated"]
+    assert await episode_statuses(archive, other.tenant) == ["consolidated"]
 
 
 async def test_row_14_attempts_are_further_and_further_apart(memory, caller, archive):
-    await happened(memory, caller, "One")
-    failing = minded(memory, Thinker("no"), max_attempts=20)
+    await store_episodes(memory, caller, "One")
+    failing = with_model(memory, ScriptedModel("no"), max_attempts=20)
     for attempt in range(9):
         await consolidation.consolidate(failing, caller)
         (row,) = await archive.rows(
@@ -144,112 +158,117 @@ async def test_row_14_attempts_are_further_and_further_apart(memory, caller, arc
         expected = timedelta(seconds=min(30 * 2**attempt, 3600))
         assert row["attempts"] == attempt + 1
         assert 0.8 * expected - timedelta(seconds=5) < row["wait"] <= 1.2 * expected
-        model = Thinker()
-        done = await consolidation.consolidate(minded(memory, model), caller)
-        assert (done["groups"], model.asked) == (0, []), "not before its time"
-        await time_passes(archive, caller.tenant)
+        model = ScriptedModel()
+        done = await consolidation.consolidate(with_model(memory, model), caller)
+        assert (done["groups"], model.requests) == (0, []), "not before its time"
+        await make_retries_due(archive, caller.tenant)
 
 
 async def test_an_answer_of_nothing_but_braces_does_not_stop_everything_else(memory, caller, archive):
-    await happened(memory, caller, "One")
+    await store_episodes(memory, caller, "One")
     began = time.monotonic()
-    await consolidation.consolidate(minded(memory, Thinker("{" * 150_000)), caller)
-    assert await statuses(archive, caller.tenant) == ["failed"]
+    await consolidation.consolidate(with_model(memory, ScriptedModel("{" * 150_000)), caller)
+    assert await episode_statuses(archive, caller.tenant) == ["failed"]
     assert time.monotonic() - began < 2, "a megabyte of them would take minutes"
 
 
 async def test_a_batch_that_failed_comes_back_half_as_large(memory, caller, archive):
-    ids = await happened(memory, caller, *(f"Number {number}" for number in range(8)))
-    model = Thinker("no")
+    ids = await store_episodes(memory, caller, *(f"Number {number}" for number in range(8)))
+    model = ScriptedModel("no")
     for _ in range(6):
-        await consolidation.consolidate(minded(memory, model, batch_size=8, max_attempts=5), caller)
-        await time_passes(archive, caller.tenant)
-    assert [len(asked.episodes) for asked in model.asked] == [8, 4, 2, 1, 1, 1]
-    assert [asked.episodes[0] for asked in model.asked] == [ids[0]] * 5 + [ids[1]], "oldest first, every time"
+        await consolidation.consolidate(with_model(memory, model, batch_size=8, max_attempts=5), caller)
+        await make_retries_due(archive, caller.tenant)
+    assert [len(asked.episodes) for asked in model.requests] == [8, 4, 2, 1, 1, 1]
+    assert [asked.episodes[0] for asked in model.requests] == [ids[0]] * 5 + [ids[1]], "oldest first, every time"
 
 
 async def test_one_episode_no_model_can_take_drags_no_other_along(memory, caller, archive):
-    ids = await happened(memory, caller, *(f"Number {number}" for number in range(8)))
-    mind = minded(memory, Thinker(lambda prompt: "no" if ids[3] in prompt else a_fact_each(prompt)), batch_size=8)
+    ids = await store_episodes(memory, caller, *(f"Number {number}" for number in range(8)))
+    scripted = with_model(
+        memory, ScriptedModel(lambda prompt: "no" if ids[3] in prompt else fact_per_episode(prompt)), batch_size=8
+    )
     for _ in range(8):
-        await consolidation.consolidate(mind, caller)
-        await time_passes(archive, caller.tenant)
-    assert await statuses(archive, caller.tenant) == ["consolidated"] * 3 + ["dead_letter"] + ["consolidated"] * 4
+        await consolidation.consolidate(scripted, caller)
+        await make_retries_due(archive, caller.tenant)
+    assert (
+        await episode_statuses(archive, caller.tenant)
+        == ["consolidated"] * 3 + ["dead_letter"] + ["consolidated"] * 4
+    )
     assert await archive.count("facts", caller.tenant) == 7
 
 
-async def given_up(memory, caller, archive, *said_there):
-    """Episodes after their last attempt."""
-    ids = await happened(memory, caller, *said_there)
+async def dead_letter(memory, caller, archive, *contents):
+    """Store episodes, fail every attempt and return their ids."""
+    ids = await store_episodes(memory, caller, *contents)
     for _ in range(2 * len(ids)):
-        await consolidation.consolidate(minded(memory, Thinker("no"), max_attempts=2, batch_size=1), caller)
-        await time_passes(archive, caller.tenant)
-    assert await statuses(archive, caller.tenant) == ["dead_letter"] * len(ids)
+        await consolidation.consolidate(with_model(memory, ScriptedModel("no"), max_attempts=2, batch_size=1), caller)
+        await make_retries_due(archive, caller.tenant)
+    assert await episode_statuses(archive, caller.tenant) == ["dead_letter"] * len(ids)
     return ids
 
 
-async def test_row_14_what_always_fails_is_set_aside_and_seen(everybody, environment, tmp_path):
-    memory, archive, caller = everybody.memory, everybody.archive, everybody.somebody()
-    (episode,) = await given_up(memory, caller, archive, "One")
-    (row,) = await states(archive, caller.tenant)
+async def test_row_14_an_episode_that_always_fails_is_dead_lettered_and_shown(clean_butler, environment, tmp_path):
+    memory, archive, caller = clean_butler.memory, clean_butler.archive, clean_butler.new_caller()
+    (episode,) = await dead_letter(memory, caller, archive, "One")
+    (row,) = await episode_states(archive, caller.tenant)
     assert (row["attempts"], row["retry_at"], row["lease_token"]) == (2, None, None)
     kinds = [
         (event["event_type"], json.loads(event["payload"]).get("attempts"))
         for event in await archive.events(caller.tenant)
     ]
     assert kinds == [("episode_created", None), ("episode_consolidation_failed", 1), ("episode_dead_lettered", 2)]
-    model = Thinker()
-    await consolidation.consolidate(minded(memory, model), caller, everywhere=True)
-    assert model.asked == [], "it is not tried again by itself"
-    gauges = await everybody.butler.modules[0].gauges()
+    model = ScriptedModel()
+    await consolidation.consolidate(with_model(memory, model), caller, all_tenants=True)
+    assert model.requests == [], "it is not tried again by itself"
+    gauges = await clean_butler.butler.modules[0].gauges()
     assert (gauges["episodes_dead_letter"], gauges["episodes_pending"], gauges["episodes_failed"]) == (1, 0, 0)
-    async with Client(served(everybody.butler, memory, caller.tenant).mcp) as client:
+    async with Client(build_tenant_server(clean_butler.butler, memory, caller.tenant).mcp) as client:
         tools = Tools(client, caller.tenant)
         assert (await tools("memory_stats"))["episodes"]["dead_letter"] == 1
         (letter,) = (await tools("memory_dead_letters"))["dead_letters"]
     assert (letter["id"], letter["content"], letter["last_consolidation_error"]) == (episode, "One", NO_JSON)
     (check,) = [
         each
-        for each in await doctor.run_checks(everybody.butler.config.folder, environment)
+        for each in await doctor.run_checks(clean_butler.butler.config.folder, environment)
         if each.name == "backlog"
     ]
-    assert (check.state, "1 were given up" in check.found) == ("warn", True)
+    assert (check.state, "1 dead-lettered" in check.found) == ("warn", True)
     assert "butlers memory dead-letters" in check.fix
 
 
-async def test_what_waits_is_counted_for_whoever_watches(everybody):
-    memory, caller = everybody.memory, everybody.somebody()
-    await happened(memory, caller, "One")
-    await consolidation.consolidate(minded(memory, Thinker("no")), caller)
-    first, second = await happened(memory, caller, "Two", "Three")
-    await everybody.archive.age("episode", first, 0.5)
-    gauges = await everybody.butler.modules[0].gauges()
+async def test_the_gauges_count_pending_episodes(clean_butler):
+    memory, caller = clean_butler.memory, clean_butler.new_caller()
+    await store_episodes(memory, caller, "One")
+    await consolidation.consolidate(with_model(memory, ScriptedModel("no")), caller)
+    first, second = await store_episodes(memory, caller, "Two", "Three")
+    await clean_butler.archive.age("episode", first, 0.5)
+    gauges = await clean_butler.butler.modules[0].gauges()
     assert (gauges["episodes_pending"], gauges["episodes_failed"], gauges["episodes_dead_letter"]) == (2, 1, 0)
     assert 43_000 < gauges["backlog_age_seconds"] < 44_000
     assert second
 
 
 async def test_what_was_set_aside_is_retried_by_hand_and_learned(memory, caller, archive, tools, stranger):
-    first, second, gone = await given_up(memory, caller, archive, "One", "Two", "Three")
+    first, second, gone = await dead_letter(memory, caller, archive, "One", "Two", "Three")
     await archive.age("episode", first, 8)
     await tools("memory_forget", memory_type="episode", memory_id=gone)
     assert await stranger("memory_dead_letters", retry=True) == {"requeued": 0, "ids": []}
     assert await stranger("memory_dead_letters", retry=True, episode_ids=[first]) == {"requeued": 0, "ids": []}
     assert await tools("memory_dead_letters", retry=True, episode_ids=[first]) == {"requeued": 1, "ids": [first]}
-    assert await statuses(archive, caller.tenant) == ["pending", "dead_letter", "dead_letter"]
+    assert await episode_statuses(archive, caller.tenant) == ["pending", "dead_letter", "dead_letter"]
     again = {"retry": True, "idempotency_key": "once"}
     assert await tools("memory_dead_letters", **again) == {"requeued": 1, "ids": [second]}
     assert await tools("memory_dead_letters", **again) == {"requeued": 1, "ids": [second]}
     requeued = [event for event in await archive.events(caller.tenant) if event["event_type"] == "episode_requeued"]
     assert {event["entity_id"] for event in requeued} == {first, second}
-    done = await consolidation.consolidate(minded(memory, Thinker(a_fact_each)), caller)
+    done = await consolidation.consolidate(with_model(memory, ScriptedModel(fact_per_episode)), caller)
     assert (done["episodes"], done["facts_created"]) == (2, 2), "the one that had expired meanwhile is read, too"
-    assert await statuses(archive, caller.tenant) == ["consolidated", "consolidated", "dead_letter"]
+    assert await episode_statuses(archive, caller.tenant) == ["consolidated", "consolidated", "dead_letter"]
 
 
 @asynccontextmanager
-async def poison(archive, table, condition):
-    """The database refuses rows like that, as any of its constraints might."""
+async def reject_rows(archive, table, condition):
+    """Make the database reject rows that match the condition."""
     at, name = archive.connection, f"refuse_{uuid4().hex[:8]}"
     await at.execute(f"""
         create function {name}() returns trigger language plpgsql as $$
@@ -268,107 +287,119 @@ async def poison(archive, table, condition):
 async def test_row_17_one_of_five_things_learned_fails_and_the_others_stand(memory, caller, archive, tools, caplog):
     """Scenario: Individual action failures do not block others"""
     old, kept = await tools.fact("Porto", predicate="lives_in"), await tools.fact("tea", predicate="drinks")
-    await happened(memory, caller, "One")
-    answer = said(
-        new_facts=[found("poison", "first"), found()],
-        updated_facts=[updated(old, "Lisbon")],
+    await store_episodes(memory, caller, "One")
+    answer = model_output(
+        new_facts=[new_fact("poison", "first"), new_fact()],
+        updated_facts=[fact_update(old, "Lisbon")],
         new_rules=["Ask first"],
         confirmations=[kept],
     )
-    async with poison(archive, "facts", "new.content = 'poison'"):
-        done = await consolidation.consolidate(minded(memory, Thinker(answer)), caller)
-    assert await contents(archive, caller.tenant) == ["Lisbon", "blue", "tea"]
+    async with reject_rows(archive, "facts", "new.content = 'poison'"):
+        done = await consolidation.consolidate(with_model(memory, ScriptedModel(answer)), caller)
+    assert await fact_contents(archive, caller.tenant) == ["Lisbon", "blue", "tea"]
     assert (done["facts_created"], done["facts_updated"], done["rules_created"], done["confirmed"]) == (1, 1, 1, 1)
-    (run,) = await runs(archive, caller.tenant)
+    (run,) = await runs_of(archive, caller.tenant)
     assert (run["status"], run["errors"]) == ("succeeded", ["new_facts[0]: CheckViolationError"])
     assert done["errors"] == run["errors"]
-    assert await statuses(archive, caller.tenant) == ["consolidated"]
+    assert await episode_statuses(archive, caller.tenant) == ["consolidated"]
     assert [record.getMessage() for record in caplog.records if record.name == "butlers.memory"] == [
-        "an action of consolidation failed"
+        "a consolidation action failed"
     ]
 
 
 async def test_an_action_that_is_refused_is_logged_as_well(memory, caller, caplog):
     """Scenario: Individual action failures do not block others"""
-    await happened(memory, caller, "One")
+    await store_episodes(memory, caller, "One")
     caplog.set_level(logging.INFO, logger="butlers.memory")
-    answer = said(confirmations=[str(uuid4())], new_facts=[found("a secret color")])
-    assert (await consolidation.consolidate(minded(memory, Thinker(answer)), caller))["errors"]
-    told = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
-    assert told
-    assert not any("secret" in line for line in told)
+    answer = model_output(confirmations=[str(uuid4())], new_facts=[new_fact("a secret color")])
+    assert (await consolidation.consolidate(with_model(memory, ScriptedModel(answer)), caller))["errors"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
+    assert messages
+    assert not any("secret" in line for line in messages)
 
 
 async def test_what_was_taken_back_is_not_counted(memory, caller, archive):
-    await happened(memory, caller, "One")
-    answer = said(new_facts=[found("poison", "first"), found()])
-    made_of_it = "exists (select from facts where id = new.source_id and content = 'poison')"
-    async with poison(archive, "memory_links", made_of_it):
-        done = await consolidation.consolidate(minded(memory, Thinker(answer)), caller)
-    assert await contents(archive, caller.tenant) == ["blue"]
+    await store_episodes(memory, caller, "One")
+    answer = model_output(new_facts=[new_fact("poison", "first"), new_fact()])
+    is_link_of_poison = "exists (select from facts where id = new.source_id and content = 'poison')"
+    async with reject_rows(archive, "memory_links", is_link_of_poison):
+        done = await consolidation.consolidate(with_model(memory, ScriptedModel(answer)), caller)
+    assert await fact_contents(archive, caller.tenant) == ["blue"]
     assert len(done["errors"]) == len(done["learned"]) == 1
-    (run,) = await runs(archive, caller.tenant)
+    (run,) = await runs_of(archive, caller.tenant)
     assert (run["facts_created"], done["facts_created"]) == (1, 1)
 
 
-async def test_row_19_one_group_fails_and_the_others_complete(everybody, caplog):
+async def test_row_19_one_group_fails_and_the_others_complete(clean_butler, caplog):
     """Scenario: Consolidation group failure isolation
     Scenario: Consolidation with LLM spawner
     """
-    memory, archive, ada, bob = everybody.memory, everybody.archive, everybody.somebody(), everybody.somebody()
+    memory, archive, ada, bob = (
+        clean_butler.memory,
+        clean_butler.archive,
+        clean_butler.new_caller(),
+        clean_butler.new_caller(),
+    )
     for who, butler in ((ada, "one"), (ada, "two"), (bob, "one"), (bob, "two")):
-        await happened(memory, who, f"{butler} of {who.tenant}", butler=butler)
+        await store_episodes(memory, who, f"{butler} of {who.tenant}", butler=butler)
     bad = f"two of {ada.tenant}"
     caplog.set_level(logging.INFO, logger="butlers.memory")
-    model = Thinker(lambda prompt: RuntimeError("a secret") if bad in prompt else a_fact_each(prompt))
-    done = await consolidation.consolidate(minded(memory, model), ada, everywhere=True)
+    model = ScriptedModel(lambda prompt: RuntimeError("a secret") if bad in prompt else fact_per_episode(prompt))
+    done = await consolidation.consolidate(with_model(memory, model), ada, all_tenants=True)
     assert (done["groups"], done["batches"], done["failed_batches"], done["facts_created"]) == (4, 4, 1, 3)
     assert done["errors"] == ["RuntimeError"]
-    assert await statuses(archive, ada.tenant) == ["consolidated", "failed"]
-    assert await statuses(archive, bob.tenant) == ["consolidated"] * 2
+    assert await episode_statuses(archive, ada.tenant) == ["consolidated", "failed"]
+    assert await episode_statuses(archive, bob.tenant) == ["consolidated"] * 2
     assert [record.getMessage() for record in caplog.records if record.name == "butlers.memory"] == [
-        "a batch was not consolidated"
+        "a consolidation batch failed"
     ]
 
 
 async def test_a_group_whose_answer_has_no_json_is_logged_as_well(memory, caller, caplog):
     """Scenario: Consolidation group failure isolation"""
-    await happened(memory, caller, "A secret of the user")
+    await store_episodes(memory, caller, "A secret of the user")
     caplog.set_level(logging.INFO, logger="butlers.memory")
-    assert (await consolidation.consolidate(minded(memory, Thinker("no")), caller))["errors"] == [NO_JSON]
-    told = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
-    assert told
-    assert not any("secret" in line for line in told)
+    assert (await consolidation.consolidate(with_model(memory, ScriptedModel("no")), caller))["errors"] == [NO_JSON]
+    messages = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
+    assert messages
+    assert not any("secret" in line for line in messages)
 
 
 @pytest.mark.slow
-async def test_row_19_a_group_whose_rows_somebody_holds_keeps_no_other_waiting(everybody):
-    memory, archive, ada, bob = everybody.memory, everybody.archive, everybody.somebody(), everybody.somebody()
-    (held,) = await happened(memory, ada, "Held by somebody")
-    await happened(memory, bob, "Free")
-    async with connected(everybody.butler.place.admin_dsn) as another:
+async def test_row_19_a_group_whose_rows_somebody_holds_keeps_no_other_waiting(clean_butler):
+    memory, archive, ada, bob = (
+        clean_butler.memory,
+        clean_butler.archive,
+        clean_butler.new_caller(),
+        clean_butler.new_caller(),
+    )
+    (held,) = await store_episodes(memory, ada, "Held by somebody")
+    await store_episodes(memory, bob, "Free")
+    async with connected(clean_butler.butler.location.admin_dsn) as another:
         at = another.transaction()
 
-        async def think(prompt):
+        async def answer_or_fail(prompt):
             if held in prompt:
                 await at.start()
                 await another.execute("select from episodes where id = $1 for update", held)
-            return a_fact_each(prompt)
+            return fact_per_episode(prompt)
 
-        done = await consolidation.consolidate(minded(memory, Thinker(think)), ada, everywhere=True)
+        done = await consolidation.consolidate(
+            with_model(memory, ScriptedModel(answer_or_fail)), ada, all_tenants=True
+        )
         await at.rollback()
-    assert await statuses(archive, bob.tenant) == ["consolidated"]
+    assert await episode_statuses(archive, bob.tenant) == ["consolidated"]
     assert (done["facts_created"], len(done["errors"])) == (1, 1)
     assert await archive.count("facts", ada.tenant) == 0
 
 
 async def test_without_a_runtime_nothing_counts_and_nothing_is_taken(memory, caller, archive, butler):
-    await happened(memory, caller, "One", "Two")
-    before = await all_of(archive, caller.tenant)
-    model = Thinker(missing=MISSING)
+    await store_episodes(memory, caller, "One", "Two")
+    before = await all_rows(archive, caller.tenant)
+    model = ScriptedModel(unavailable=NOT_INSTALLED)
     with pytest.raises(Unavailable, match="the program thinker is not installed"):
-        await consolidation.consolidate(minded(memory, model), caller)
-    async with Client(served(butler, minded(memory, model), caller.tenant).mcp) as client:
+        await consolidation.consolidate(with_model(memory, model), caller)
+    async with Client(build_tenant_server(butler, with_model(memory, model), caller.tenant).mcp) as client:
         answer = await Tools(client, caller.tenant)("memory_run_consolidation")
     assert answer == {
         "dry_run": True,
@@ -377,19 +408,24 @@ async def test_without_a_runtime_nothing_counts_and_nothing_is_taken(memory, cal
         "waiting": 2,
         "reason": "unavailable: the program thinker is not installed. Install it.",
     }
-    assert (await all_of(archive, caller.tenant), model.asked) == (before, [])
+    assert (await all_rows(archive, caller.tenant), model.requests) == (before, [])
 
 
-async def test_a_runtime_that_can_not_be_reached_gives_the_episodes_back(everybody):
-    memory, archive, ada, bob = everybody.memory, everybody.archive, everybody.somebody(), everybody.somebody()
+async def test_a_runtime_that_can_not_be_reached_gives_the_episodes_back(clean_butler):
+    memory, archive, ada, bob = (
+        clean_butler.memory,
+        clean_butler.archive,
+        clean_butler.new_caller(),
+        clean_butler.new_caller(),
+    )
     for who in (ada, bob):
-        await happened(memory, who, "One")
-    model = Thinker(Unavailable("nothing answers at the address"))
+        await store_episodes(memory, who, "One")
+    model = ScriptedModel(Unavailable("nothing answers at the address"))
     with pytest.raises(Unavailable, match="nothing answers at the address"):
-        await consolidation.consolidate(minded(memory, model), ada, everywhere=True)
-    assert len(model.asked) == 1, "the others would find the same"
+        await consolidation.consolidate(with_model(memory, model), ada, all_tenants=True)
+    assert len(model.requests) == 1, "the others would find the same"
     for who in (ada, bob):
-        (row,) = await states(archive, who.tenant)
+        (row,) = await episode_states(archive, who.tenant)
         assert (row["status"], row["attempts"], row["error"], row["lease_token"], row["leased_until"]) == (
             "pending",
             0,
@@ -397,37 +433,39 @@ async def test_a_runtime_that_can_not_be_reached_gives_the_episodes_back(everybo
             None,
             None,
         )
-    (run,) = await runs(archive, model.asked[0].caller.tenant)
+    (run,) = await runs_of(archive, model.requests[0].caller.tenant)
     assert (run["status"], run["error"]) == ("released", "nothing answers at the address")
-    model.says = a_fact_each
-    assert (await consolidation.consolidate(minded(memory, model), ada, everywhere=True))["episodes"] == 2
+    model.answer = fact_per_episode
+    assert (await consolidation.consolidate(with_model(memory, model), ada, all_tenants=True))["episodes"] == 2
 
 
-async def test_a_scheduled_run_without_a_runtime_fails_where_it_is_seen(environment, engine, alone, tmp_path):
+async def test_a_scheduled_run_without_a_runtime_fails_where_it_is_seen(environment, engine, separate, tmp_path):
     runtime = '[butler.runtime]\ntype = "command"\ncommand = ["./not-there"]\n'
-    folder = write_butler(tmp_path, alone.memory.butler, runtime)
+    folder = write_butler(tmp_path, separate.memory.butler, runtime)
     async with app.open_butler(app.load_configuration(folder), environment) as butler:
         caller = butler.caller(actor="scheduler")
-        await happened(alone.memory, caller, "One")
+        await store_episodes(separate.memory, caller, "One")
         (job,) = [job for job in butler.modules[0].jobs() if job.name == "consolidate"]
         metrics = Metrics()
-        turn = await Scheduler(butler.database, caller, [job], metrics)._turn(job.name, datetime.now(UTC))
-        assert not turn.over
+        turn = await Scheduler(butler.database, caller, [job], metrics)._tick(job.name, datetime.now(UTC))
+        assert not turn.done
         page = (await metrics.render(butler.database, {})).decode()
     assert 'butlers_job_runs_total{job="consolidate",outcome="failed"} 1.0' in page
-    (run,) = await alone.archive.rows("select status, error from job_runs where job = 'consolidate'")
+    (run,) = await separate.archive.rows("select status, error from job_runs where job = 'consolidate'")
     assert run["status"] == "failed"
     assert run["error"].startswith("unavailable: the program ")
     assert (
-        await alone.archive.count("episodes", caller.tenant, "consolidation_attempts > 0 or lease_token is not null")
+        await separate.archive.count(
+            "episodes", caller.tenant, "consolidation_attempts > 0 or lease_token is not null"
+        )
         == 0
     )
 
 
-async def test_a_lost_connection_while_it_is_written_takes_everything_back(everybody):
-    memory, archive, caller = everybody.memory, everybody.archive, everybody.somebody()
-    (episode,) = await happened(memory, caller, "One")
-    mind = minded(memory, Thinker(said(new_facts=[found()], new_rules=["Ask first"])))
+async def test_a_lost_connection_while_it_is_written_takes_everything_back(clean_butler):
+    memory, archive, caller = clean_butler.memory, clean_butler.archive, clean_butler.new_caller()
+    (episode,) = await store_episodes(memory, caller, "One")
+    scripted = with_model(memory, ScriptedModel(model_output(new_facts=[new_fact()], new_rules=["Ask first"])))
 
     async def cut():
         return await archive.rows(
@@ -435,16 +473,16 @@ async def test_a_lost_connection_while_it_is_written_takes_everything_back(every
             " where datname = current_database() and wait_event_type = 'Lock'"
         )
 
-    async with connected(everybody.butler.place.admin_dsn) as another, another.transaction():
+    async with connected(clean_butler.butler.location.admin_dsn) as another, another.transaction():
         await another.execute("lock table memory_links in share row exclusive mode")
-        running = asyncio.create_task(consolidation.consolidate(mind, caller))
+        running = asyncio.create_task(consolidation.consolidate(scripted, caller))
         await eventually(cut, "the fact to be there and its link to wait")
         with pytest.raises(Unavailable):
             await running
-    (row,) = await states(archive, caller.tenant)
+    (row,) = await episode_states(archive, caller.tenant)
     assert (row["id"], row["status"], row["attempts"], row["lease_token"]) == (episode, "pending", 0, None)
     assert await archive.count("facts", caller.tenant) == 0
-    (run,) = await runs(archive, caller.tenant)
+    (run,) = await runs_of(archive, caller.tenant)
     assert (run["status"], run["facts_created"], run["rules_created"]) == ("released", 0, 0)
-    assert (await consolidation.consolidate(mind, caller))["facts_created"] == 1
-    assert await contents(archive, caller.tenant) == ["blue"]
+    assert (await consolidation.consolidate(scripted, caller))["facts_created"] == 1
+    assert await fact_contents(archive, caller.tenant) == ["blue"]

@@ -1,4 +1,4 @@
-"""What is learned from episodes: facts, rules, updates and confirmations, each tied to what says it."""
+"""Memories learned by consolidation: facts, rules, updates and confirmations with their links."""
 
 import json
 from dataclasses import replace
@@ -9,31 +9,31 @@ import pytest
 from butlers.contract import Usage
 from butlers.modules.memory.domain.model import NewFact, NewRule
 from butlers.modules.memory.operations import consolidation, writing
-from memory.stage import ASKED
-from memory.thinking import (
-    NOTHING,
-    Thinker,
-    a_fact_each,
-    contents,
+from memory.memory_fixtures import REQUEST
+from memory.scripted_model import (
+    NO_ACTIONS,
+    ScriptedModel,
+    count_leases,
+    episode_states,
+    episode_statuses,
+    fact_contents,
+    fact_per_episode,
+    fact_update,
     facts_of,
-    found,
-    happened,
-    leases,
-    linked,
-    minded,
-    runs,
-    said,
-    states,
-    statuses,
-    updated,
+    links_of,
+    model_output,
+    new_fact,
+    runs_of,
+    store_episodes,
+    with_model,
 )
 
 ORDINARY = {"subject": "user", "predicate": "color"}
 
 
 async def learn(memory, caller, answer, **options):
-    """What a run answers in which the model says this."""
-    return await consolidation.consolidate(minded(memory, Thinker(answer), **options), caller)
+    """Consolidate with this model output and return the answer."""
+    return await consolidation.consolidate(with_model(memory, ScriptedModel(answer), **options), caller)
 
 
 async def test_episodes_become_facts_tied_to_the_episodes_that_say_them(memory, caller, archive):
@@ -41,17 +41,17 @@ async def test_episodes_become_facts_tied_to_the_episodes_that_say_them(memory, 
     Scenario: New facts stored with derived_from links
     Scenario: Source episodes marked as consolidated
     """
-    first, second = await happened(memory, caller, "User likes blue", "User speaks Dutch")
-    model = Thinker(
-        said(
+    first, second = await store_episodes(memory, caller, "User likes blue", "User speaks Dutch")
+    model = ScriptedModel(
+        model_output(
             new_facts=[
-                found("blue", importance=7, permanence="stable", tags=["taste"], evidence=[first]),
-                found("Dutch", "speaks", evidence=[second]),
+                new_fact("blue", importance=7, permanence="stable", tags=["taste"], evidence=[first]),
+                new_fact("Dutch", "speaks", evidence=[second]),
             ]
         )
     )
-    done = await consolidation.consolidate(minded(memory, model), caller)
-    (asked,) = model.asked
+    done = await consolidation.consolidate(with_model(memory, model), caller)
+    (asked,) = model.requests
     assert (asked.trigger_source, asked.internal, asked.caller.tenant) == (
         "schedule:consolidation",
         True,
@@ -66,8 +66,8 @@ async def test_episodes_become_facts_tied_to_the_episodes_that_say_them(memory, 
         (memory.butler, first),
         (memory.butler, second),
     }
-    assert await linked(archive, caller.tenant) == {(blue["id"], first), (dutch["id"], second)}
-    rows = await states(archive, caller.tenant)
+    assert await links_of(archive, caller.tenant) == {(blue["id"], first), (dutch["id"], second)}
+    rows = await episode_states(archive, caller.tenant)
     assert [(row["status"], row["attempts"], row["error"], row["lease_token"]) for row in rows] == [
         ("consolidated", 0, None, None)
     ] * 2
@@ -78,8 +78,12 @@ async def test_episodes_become_facts_tied_to_the_episodes_that_say_them(memory, 
 
 
 async def test_what_was_learned_is_found_by_searching(memory, caller, tools):
-    await happened(memory, caller, "User is allergic to shellfish")
-    await learn(memory, caller, said(new_facts=[found("shellfish", "allergic_to")], new_rules=["Ask about the menu"]))
+    await store_episodes(memory, caller, "User is allergic to shellfish")
+    await learn(
+        memory,
+        caller,
+        model_output(new_facts=[new_fact("shellfish", "allergic_to")], new_rules=["Ask about the menu"]),
+    )
     facts = await tools("memory_search", query="what must she not eat", types=["fact"])
     assert [each["content"] for each in facts] == ["shellfish"]
     assert "Ask about the menu" in await tools("memory_context", trigger_prompt="dinner", butler=memory.butler)
@@ -89,9 +93,11 @@ async def test_what_was_learned_is_found_by_searching(memory, caller, tools):
     ("scope", "stored"), [(None, "butler"), ("global", "global"), ("GLOBAL ", "global"), ("somebody_else", "butler")]
 )
 async def test_what_is_learned_is_the_butlers_own_unless_it_is_global(memory, caller, archive, scope, stored):
-    await happened(memory, caller, "One", butler="groceries")
+    await store_episodes(memory, caller, "One", butler="groceries")
     about = {} if scope is None else {"scope": scope}
-    await learn(memory, caller, said(new_facts=[found(**about)], new_rules=[{"content": "Ask first", **about}]))
+    await learn(
+        memory, caller, model_output(new_facts=[new_fact(**about)], new_rules=[{"content": "Ask first", **about}])
+    )
     wanted = "groceries" if stored == "butler" else "global"
     rules = await archive.rows("select scope, source_butler from rules where tenant_id = $1", caller.tenant)
     assert [(row["scope"], row["source_butler"]) for row in await facts_of(archive, caller.tenant)] == [
@@ -115,16 +121,18 @@ async def test_what_is_learned_is_the_butlers_own_unless_it_is_global(memory, ca
     ids=str,
 )
 async def test_a_memory_is_tied_to_the_evidence_that_was_in_the_batch(memory, caller, archive, evidence, expected):
-    (elsewhere,) = await happened(memory, caller, "Of another butler", butler="elsewhere")
-    ids = await happened(memory, caller, "One", "Two", "Three")
+    (elsewhere,) = await store_episodes(memory, caller, "Of another butler", butler="elsewhere")
+    ids = await store_episodes(memory, caller, "One", "Two", "Three")
     real = dict(zip(("first", "second", "third", "stranger"), (*ids, elsewhere), strict=True))
     named = (
         [real.get(each, each) for each in evidence] if isinstance(evidence, list) else real.get(evidence, evidence)
     )
-    answer = said(new_facts=[found(evidence=named)], new_rules=[{"content": "Ask first", "evidence": named}])
-    await learn(memory, caller, lambda prompt: answer if ids[0] in prompt else NOTHING)
+    answer = model_output(
+        new_facts=[new_fact(evidence=named)], new_rules=[{"content": "Ask first", "evidence": named}]
+    )
+    await learn(memory, caller, lambda prompt: answer if ids[0] in prompt else NO_ACTIONS)
     wanted = [ids[each] for each in expected]
-    links = await linked(archive, caller.tenant)
+    links = await links_of(archive, caller.tenant)
     sources = "select id::text, source_episode_id::text as source from facts where tenant_id = $1"
     for statement in (sources, sources.replace("facts", "rules")):
         (row,) = await archive.rows(statement, caller.tenant)
@@ -135,20 +143,20 @@ async def test_a_memory_is_tied_to_the_evidence_that_was_in_the_batch(memory, ca
 async def test_each_change_leaves_one_event_that_names_the_run_and_who_ran_it(memory, caller, archive, tools):
     """Scenario: Source episodes marked as consolidated"""
     old, kept = await tools.fact("Porto", predicate="lives_in"), await tools.fact("tea", predicate="drinks")
-    episodes = await happened(memory, caller, "One", "Two")
+    episodes = await store_episodes(memory, caller, "One", "Two")
     before = len(await archive.events(caller.tenant))
     await learn(
         memory,
         caller,
-        said(
-            new_facts=[found()],
-            updated_facts=[updated(old, "Lisbon")],
+        model_output(
+            new_facts=[new_fact()],
+            updated_facts=[fact_update(old, "Lisbon")],
             new_rules=["Ask first"],
             confirmations=[kept],
         ),
     )
     events = (await archive.events(caller.tenant))[before:]
-    (run,) = await runs(archive, caller.tenant)
+    (run,) = await runs_of(archive, caller.tenant)
     assert {(event["request_id"], event["actor"]) for event in events} == {(str(run["id"]), "somebody")}
     blue, lisbon = sorted(
         (row for row in await facts_of(archive, caller.tenant) if row["id"] != kept),
@@ -165,21 +173,21 @@ async def test_each_change_leaves_one_event_that_names_the_run_and_who_ran_it(me
             *(("episode_consolidated", each) for each in episodes),
         ]
     )
-    told = " ".join(event["payload"] for event in events)
-    assert not any(word in told for word in ("Lisbon", "blue", "Ask first"))
+    payloads = " ".join(event["payload"] for event in events)
+    assert not any(word in payloads for word in ("Lisbon", "blue", "Ask first"))
 
 
 async def test_the_record_of_a_batch_has_its_counts_and_what_it_took(memory, caller, archive, tools):
     old, kept = await tools.fact("Porto", predicate="lives_in"), await tools.fact("tea", predicate="drinks")
-    await happened(memory, caller, "One", "Two", "Three")
-    answer = said(
-        new_facts=[found(), found("x", ""), found("y", "language")],
-        updated_facts=[updated(old, "Lisbon"), updated(str(uuid4()), "nowhere")],
+    await store_episodes(memory, caller, "One", "Two", "Three")
+    answer = model_output(
+        new_facts=[new_fact(), new_fact("x", ""), new_fact("y", "language")],
+        updated_facts=[fact_update(old, "Lisbon"), fact_update(str(uuid4()), "nowhere")],
         new_rules=["Ask first"],
         confirmations=[kept, "first"],
     )
-    done = await consolidation.consolidate(minded(memory, Thinker(answer, Usage(1234, 56))), caller)
-    (run,) = await runs(archive, caller.tenant)
+    done = await consolidation.consolidate(with_model(memory, ScriptedModel(answer, Usage(1234, 56))), caller)
+    (run,) = await runs_of(archive, caller.tenant)
     counts = {"episodes": 3, "facts_created": 2, "facts_updated": 1, "rules_created": 1, "confirmed": 1}
     assert {name: run[name] for name in counts} == {name: done[name] for name in counts} == counts
     assert (run["status"], run["butler"], run["error"]) == ("succeeded", memory.butler, None)
@@ -188,7 +196,7 @@ async def test_the_record_of_a_batch_has_its_counts_and_what_it_took(memory, cal
     assert run["started_at"] <= run["finished_at"]
     assert run["session_id"] is not None
     assert len(run["errors"]) == 1
-    assert run["errors"][0].startswith("updated_facts[1]: no live fact ")
+    assert run["errors"][0].startswith("updated_facts[1]: there is no live fact ")
     assert run["parse_errors"] == ["new_facts[1]: predicate is empty", "confirmations[1]: it is not a UUID"]
     assert done["errors"] == run["errors"] + run["parse_errors"]
     stats = (await tools("memory_stats"))["consolidation"]
@@ -200,12 +208,12 @@ async def test_the_record_of_a_batch_has_its_counts_and_what_it_took(memory, cal
 
 
 async def test_tokens_are_counted_here_where_the_runtime_does_not_tell(memory, caller, archive):
-    await happened(memory, caller, "One")
-    model = Thinker(said(new_facts=[found()]), usage=None)
-    done = await consolidation.consolidate(minded(memory, model), caller)
-    (run,) = await runs(archive, caller.tenant)
+    await store_episodes(memory, caller, "One")
+    model = ScriptedModel(model_output(new_facts=[new_fact()]), usage=None)
+    done = await consolidation.consolidate(with_model(memory, model), caller)
+    (run,) = await runs_of(archive, caller.tenant)
     count = memory.embedder.count_tokens
-    expected = (count(model.asked[0].prompt), count(model.says), True)
+    expected = (count(model.requests[0].prompt), count(model.answer), True)
     assert (run["input_tokens"], run["output_tokens"], run["tokens_estimated"]) == expected
     assert done["tokens"]["estimated"] is True
 
@@ -213,15 +221,15 @@ async def test_tokens_are_counted_here_where_the_runtime_does_not_tell(memory, c
 async def test_an_update_takes_the_place_of_its_target_whatever_its_words(memory, caller, archive, tools):
     """Scenario: Updated facts trigger supersession"""
     old = await tools.fact("Porto", predicate="lives_in")
-    (episode,) = await happened(memory, caller, "User moved to Lisbon")
-    done = await learn(memory, caller, said(updated_facts=[updated(old, "Lisbon")]))
+    (episode,) = await store_episodes(memory, caller, "User moved to Lisbon")
+    done = await learn(memory, caller, model_output(updated_facts=[fact_update(old, "Lisbon")]))
     (new,) = await facts_of(archive, caller.tenant)
     assert (new["subject"], new["predicate"], new["content"]) == ("user", "lives_in", "Lisbon")
     assert (new["supersedes_id"], new["scope"]) == (old, "global")
     assert (new["source_butler"], new["source_episode_id"]) == (memory.butler, episode)
     assert (await archive.row("fact", old))["validity"] == "superseded"
-    assert await linked(archive, caller.tenant) == {(new["id"], episode)}
-    assert await linked(archive, caller.tenant, "supersedes") == {(new["id"], old)}
+    assert await links_of(archive, caller.tenant) == {(new["id"], episode)}
+    assert await links_of(archive, caller.tenant, "supersedes") == {(new["id"], old)}
     assert (done["facts_updated"], done["facts_created"]) == (1, 0)
     assert done["learned"][0]["superseded_id"] == old
     found_now = await tools.ids("memory_search", query="where does the user live", types=["fact"])
@@ -232,8 +240,8 @@ async def test_an_update_of_a_fact_about_an_entity_stays_about_it(memory, caller
     ada = await tools.entity("Ada")
     old = await tools.fact("London", subject="Ada", predicate="lives_in", entity_id=ada)
     twin = await tools.fact("Paris", subject="Ada", predicate="lives_in")
-    await happened(memory, caller, "Ada moved")
-    await learn(memory, caller, said(updated_facts=[updated(old, "Oslo")]))
+    await store_episodes(memory, caller, "Ada moved")
+    await learn(memory, caller, model_output(updated_facts=[fact_update(old, "Oslo")]))
     live = {row["id"]: row for row in await facts_of(archive, caller.tenant)}
     assert live.pop(twin)["content"] == "Paris"
     (new,) = live.values()
@@ -241,19 +249,19 @@ async def test_an_update_of_a_fact_about_an_entity_stays_about_it(memory, caller
 
 
 async def test_what_an_update_leaves_out_stays_and_what_it_says_counts(memory, caller, archive, tools):
-    told = {"permanence": "permanent", "importance": 9.5, "tags": ["a", "b"]}
-    silent = await tools.fact("old", predicate="one", **told)
-    vague = await tools.fact("old", predicate="three", **told)
-    loud = await tools.fact("old", predicate="two", **told)
-    await happened(memory, caller, "One")
+    attributes = {"permanence": "permanent", "importance": 9.5, "tags": ["a", "b"]}
+    silent = await tools.fact("old", predicate="one", **attributes)
+    vague = await tools.fact("old", predicate="three", **attributes)
+    loud = await tools.fact("old", predicate="two", **attributes)
+    await store_episodes(memory, caller, "One")
     await learn(
         memory,
         caller,
-        said(
+        model_output(
             updated_facts=[
-                updated(silent, "new"),
-                updated(vague, "new", permanence="for ever", importance="high", tags="a"),
-                updated(loud, "new", permanence="volatile", importance=2, tags=[]),
+                fact_update(silent, "new"),
+                fact_update(vague, "new", permanence="for ever", importance="high", tags="a"),
+                fact_update(loud, "new", permanence="volatile", importance=2, tags=[]),
             ]
         ),
     )
@@ -265,8 +273,8 @@ async def test_what_an_update_leaves_out_stays_and_what_it_says_counts(memory, c
     assert rate == [{"decay_rate": 0.03}]
 
 
-async def out_of_reach(how, memory, tools, stranger):
-    """The id of a fact that no update may reach."""
+async def unreachable_fact(how, memory, tools, stranger):
+    """Return the id of a fact that an update must not change."""
     target = await tools.fact("kept", predicate="target")
     if how == "another tenant's":
         return await stranger.fact("kept", predicate="target")
@@ -281,71 +289,73 @@ async def out_of_reach(how, memory, tools, stranger):
     return str(uuid4()) if how == "unknown" else target
 
 
-REACHES = ("another tenant's", "superseded", "retracted", "of another scope", "a rule", "unknown")
+UNREACHABLE = ("another tenant's", "superseded", "retracted", "of another scope", "a rule", "unknown")
 
 
-@pytest.mark.parametrize("how", REACHES)
+@pytest.mark.parametrize("how", UNREACHABLE)
 async def test_an_update_of_what_is_out_of_reach_changes_nothing(memory, caller, archive, tools, stranger, how):
-    target = await out_of_reach(how, memory, tools, stranger)
-    await happened(memory, caller, "One")
-    others, own = await archive.everything(stranger.tenant), await contents(archive, caller.tenant)
-    done = await learn(memory, caller, said(updated_facts=[updated(target, "stolen")], new_facts=[found()]))
-    assert done["errors"] == [f"updated_facts[0]: no live fact {target} is in reach"]
+    target = await unreachable_fact(how, memory, tools, stranger)
+    await store_episodes(memory, caller, "One")
+    others, own = await archive.everything(stranger.tenant), await fact_contents(archive, caller.tenant)
+    done = await learn(
+        memory, caller, model_output(updated_facts=[fact_update(target, "stolen")], new_facts=[new_fact()])
+    )
+    assert done["errors"] == [f"updated_facts[0]: there is no live fact {target} in scope"]
     assert (done["facts_updated"], done["facts_created"]) == (0, 1)
     assert await archive.everything(stranger.tenant) == others
-    assert await contents(archive, caller.tenant) == sorted([*own, "blue"])
+    assert await fact_contents(archive, caller.tenant) == sorted([*own, "blue"])
     assert await archive.count("facts", caller.tenant, "content = 'stolen'") == 0
 
 
 async def test_of_two_updates_of_one_fact_the_first_counts(memory, caller, archive, tools):
     old = await tools.fact("Porto", predicate="lives_in")
-    await happened(memory, caller, "One")
-    done = await learn(memory, caller, said(updated_facts=[updated(old, "Lisbon"), updated(old, "Faro")]))
-    assert await contents(archive, caller.tenant) == ["Lisbon"]
-    assert done["errors"] == [f"updated_facts[1]: the fact {old} was replaced meanwhile"]
+    await store_episodes(memory, caller, "One")
+    done = await learn(
+        memory, caller, model_output(updated_facts=[fact_update(old, "Lisbon"), fact_update(old, "Faro")])
+    )
+    assert await fact_contents(archive, caller.tenant) == ["Lisbon"]
+    assert done["errors"] == [f"updated_facts[1]: the fact {old} was replaced during the run"]
 
 
 async def test_an_update_that_says_what_its_target_says_confirms_it(memory, caller, archive, tools):
     old = await tools.fact("Porto", predicate="lives_in", importance=8.0)
     await archive.age("fact", old, 30)
-    (episode,) = await happened(memory, caller, "One")
-    done = await learn(memory, caller, said(updated_facts=[updated(old, "Porto")]))
+    (episode,) = await store_episodes(memory, caller, "One")
+    done = await learn(memory, caller, model_output(updated_facts=[fact_update(old, "Porto")]))
     (row,) = await facts_of(archive, caller.tenant)
     assert (row["id"], done["confirmed"], done["facts_updated"], done["learned"]) == (old, 1, 0, [])
     assert (await archive.rows("select now() - $1 < interval '1 minute' as fresh", row["last_confirmed_at"]))[0][
         "fresh"
     ]
-    assert await linked(archive, caller.tenant, "supports") == {(episode, old)}
+    assert await links_of(archive, caller.tenant, "supports") == {(episode, old)}
 
 
 @pytest.mark.parametrize("scope", ["global", None])
 @pytest.mark.parametrize(
-    "differing",
-    [{}, {"importance": 9}, {"permanence": "permanent"}, {"tags": ["x"]}, {"scope": "global"}],
-    ids=str,
+    "differing", [{}, {"importance": 9}, {"permanence": "permanent"}, {"tags": ["x"]}, {"scope": "global"}], ids=str
 )
 async def test_a_fact_that_is_believed_already_is_confirmed(memory, caller, archive, tools, scope, differing):
     known = await tools.fact("blue", scope=scope or memory.butler, importance=5.0, tags=["a"])
     await archive.age("fact", known, 30)
     await archive.change("fact", known, metadata="""'{"status": "fading"}'""")
-    (episode,) = await happened(memory, caller, "User said again that blue is the color")
-    done = await learn(memory, caller, said(new_facts=[found("blue", **differing)]))
+    (episode,) = await store_episodes(memory, caller, "User said again that blue is the color")
+    done = await learn(memory, caller, model_output(new_facts=[new_fact("blue", **differing)]))
     (row,) = await facts_of(archive, caller.tenant, "true")
     assert (row["id"], row["importance"], row["tags"], row["metadata"]) == (known, 5.0, ["a"], {})
     assert (done["confirmed"], done["facts_created"], done["facts_updated"]) == (1, 0, 0)
     assert (await archive.rows("select now() - $1 < interval '1 minute' as fresh", row["last_confirmed_at"]))[0][
         "fresh"
     ]
-    assert await linked(archive, caller.tenant, "supports") == {(episode, known)}
-    assert await linked(archive, caller.tenant) == set()
+    assert await links_of(archive, caller.tenant, "supports") == {(episode, known)}
+    assert await links_of(archive, caller.tenant) == set()
 
 
 async def test_what_another_butler_believes_is_no_knowledge_of_this_one(memory, caller, archive, tools):
     other = await tools.fact("blue", scope="another_butler")
-    await happened(memory, caller, "User likes blue")
-    done = await learn(memory, caller, said(new_facts=[found("blue")], confirmations=[other]))
+    await store_episodes(memory, caller, "User likes blue")
+    done = await learn(memory, caller, model_output(new_facts=[new_fact("blue")], confirmations=[other]))
     assert done["facts_created"] == 1
-    assert done["errors"] == [f"confirmations[0]: no live fact or rule {other} is in reach"]
+    assert done["errors"] == [f"confirmations[0]: there is no live fact or rule {other} in scope"]
     scopes = {row["scope"] for row in await facts_of(archive, caller.tenant)}
     assert scopes == {"another_butler", memory.butler}
 
@@ -353,8 +363,8 @@ async def test_what_another_butler_believes_is_no_knowledge_of_this_one(memory, 
 async def test_a_new_fact_under_a_key_that_is_held_takes_its_place(memory, caller, archive, tools):
     old = await tools.fact("blue", scope=memory.butler)
     elsewhere = await tools.fact("red", scope="global")
-    await happened(memory, caller, "User likes green now")
-    done = await learn(memory, caller, said(new_facts=[found("green")]))
+    await store_episodes(memory, caller, "User likes green now")
+    done = await learn(memory, caller, model_output(new_facts=[new_fact("green")]))
     live = {row["id"]: row for row in await facts_of(archive, caller.tenant)}
     assert live.pop(elsewhere)["content"] == "red"
     (new,) = live.values()
@@ -366,8 +376,8 @@ async def test_a_new_fact_under_a_key_that_is_held_takes_its_place(memory, calle
 async def test_a_rule_that_says_what_a_live_rule_says_confirms_it(memory, caller, archive, tools, again, scope):
     known = await tools.rule("Ask before booking a flight", scope=scope or memory.butler)
     await archive.age("rule", known, 30)
-    (episode,) = await happened(memory, caller, "One")
-    done = await learn(memory, caller, said(new_rules=[again]))
+    (episode,) = await store_episodes(memory, caller, "One")
+    done = await learn(memory, caller, model_output(new_rules=[again]))
     rows = await archive.rows(
         "select id::text, content, now() - last_confirmed_at < interval '1 minute' as fresh from rules"
         " where tenant_id = $1",
@@ -375,20 +385,20 @@ async def test_a_rule_that_says_what_a_live_rule_says_confirms_it(memory, caller
     )
     assert rows == [{"id": known, "content": "Ask before booking a flight", "fresh": True}]
     assert (done["confirmed"], done["rules_created"]) == (1, 0)
-    assert await linked(archive, caller.tenant, "supports") == {(episode, known)}
+    assert await links_of(archive, caller.tenant, "supports") == {(episode, known)}
 
 
 async def test_rules_that_differ_in_a_word_that_matters_are_two(memory, caller, archive, tools):
     await tools.rule("Call the office before noon")
-    await happened(memory, caller, "One")
+    await store_episodes(memory, caller, "One")
     rules = ["Call the office after noon", "Never call the office before noon", "Call the office after noon"]
-    done = await learn(memory, caller, said(new_rules=rules))
+    done = await learn(memory, caller, model_output(new_rules=rules))
     assert (done["rules_created"], done["confirmed"]) == (2, 1)
     assert await archive.count("rules", caller.tenant) == 3
 
 
-async def inverted(archive, engine, rule_id, content):
-    """A rule that did harm and became a warning, as the decay sweep leaves it."""
+async def invert(archive, engine, rule_id, content):
+    """Turn a rule into an anti-pattern, as the decay sweep does."""
     warning = f"ANTI-PATTERN: Do NOT {content}. This caused problems because: the user spent a night at an airport"
     await archive.change(
         "rule",
@@ -402,21 +412,23 @@ async def inverted(archive, engine, rule_id, content):
 
 async def test_a_rule_that_was_turned_into_a_warning_is_not_learned_again(memory, caller, archive, tools, engine):
     harmful = await tools.rule("Book the cheapest flight")
-    await inverted(archive, engine, harmful, "Book the cheapest flight")
-    await happened(memory, caller, "One")
-    done = await learn(memory, caller, said(new_rules=["Always book the cheapest flight"], new_facts=[found()]))
-    assert done["errors"] == [f"new_rules[0]: the rule {harmful} said this until it did harm"]
+    await invert(archive, engine, harmful, "Book the cheapest flight")
+    await store_episodes(memory, caller, "One")
+    done = await learn(
+        memory, caller, model_output(new_rules=["Always book the cheapest flight"], new_facts=[new_fact()])
+    )
+    assert done["errors"] == [f"new_rules[0]: it is the original of the anti-pattern {harmful}"]
     assert (await archive.count("rules", caller.tenant), done["rules_created"], done["confirmed"]) == (1, 0, 0)
 
 
 async def test_a_warning_is_remembered_among_many_rules_like_it(memory, caller, archive, tools, engine):
     harmful = await tools.rule("Book the cheapest flight")
-    await inverted(archive, engine, harmful, "Book the cheapest flight")
+    await invert(archive, engine, harmful, "Book the cheapest flight")
     for number in range(25):
         rule = NewRule(content=f"Book the cheapest flight number {number}", scope=memory.butler)
-        await writing.store_rule(memory, caller, rule, ASKED)
-    await happened(memory, caller, "One")
-    await learn(memory, caller, said(new_rules=["Book the cheapest flight"], new_facts=[found()]))
+        await writing.store_rule(memory, caller, rule, REQUEST)
+    await store_episodes(memory, caller, "One")
+    await learn(memory, caller, model_output(new_rules=["Book the cheapest flight"], new_facts=[new_fact()]))
     assert await archive.count("rules", caller.tenant, "content = 'Book the cheapest flight'") == 0
 
 
@@ -425,9 +437,9 @@ async def test_facts_and_rules_are_confirmed_by_their_ids(memory, caller, archiv
     for kind, each in (("fact", fact), ("rule", rule)):
         await archive.age(kind, each, 30)
         await archive.change(kind, each, metadata="""metadata || '{"status": "fading"}'""")
-    first, _ = await happened(memory, caller, "One", "Two")
+    first, _ = await store_episodes(memory, caller, "One", "Two")
     done = await learn(
-        memory, caller, said(confirmations=[{"target_id": fact, "evidence": [first, str(uuid4())]}, rule])
+        memory, caller, model_output(confirmations=[{"target_id": fact, "evidence": [first, str(uuid4())]}, rule])
     )
     assert (done["confirmed"], done["learned"], done["errors"]) == (2, [], [])
     for kind, each in (("fact", fact), ("rule", rule)):
@@ -436,60 +448,62 @@ async def test_facts_and_rules_are_confirmed_by_their_ids(memory, caller, archiv
         assert (await archive.rows("select now() - $1 < interval '1 minute' as fresh", row["last_confirmed_at"]))[0][
             "fresh"
         ]
-    assert await linked(archive, caller.tenant, "supports") == {(first, fact)}
-    assert await statuses(archive, caller.tenant) == ["consolidated"] * 2
+    assert await links_of(archive, caller.tenant, "supports") == {(first, fact)}
+    assert await episode_statuses(archive, caller.tenant) == ["consolidated"] * 2
 
 
-@pytest.mark.parametrize("how", [*REACHES[:4], "unknown", "a forgotten rule", "an episode"])
+@pytest.mark.parametrize("how", [*UNREACHABLE[:4], "unknown", "a forgotten rule", "an episode"])
 async def test_what_is_out_of_reach_can_not_be_confirmed(memory, caller, archive, tools, stranger, how):
-    (episode,) = await happened(memory, caller, "One")
+    (episode,) = await store_episodes(memory, caller, "One")
     if how == "a forgotten rule":
         target = await tools.rule("kept")
         await tools("memory_forget", memory_type="rule", memory_id=target)
     else:
-        target = episode if how == "an episode" else await out_of_reach(how, memory, tools, stranger)
+        target = episode if how == "an episode" else await unreachable_fact(how, memory, tools, stranger)
     others = await archive.everything(stranger.tenant)
-    done = await learn(memory, caller, said(confirmations=[target], new_facts=[found()]))
-    assert done["errors"] == [f"confirmations[0]: no live fact or rule {target} is in reach"]
+    done = await learn(memory, caller, model_output(confirmations=[target], new_facts=[new_fact()]))
+    assert done["errors"] == [f"confirmations[0]: there is no live fact or rule {target} in scope"]
     assert (done["confirmed"], done["facts_created"]) == (0, 1)
     assert await archive.everything(stranger.tenant) == others
     assert await archive.count("memory_events", caller.tenant, "event_type like '%confirmed'") == 0
 
 
-@pytest.mark.parametrize("answer", [NOTHING, "{}", '{"new_facts": []}', '```json\n{"new_facts": null}\n```'])
+@pytest.mark.parametrize("answer", [NO_ACTIONS, "{}", '{"new_facts": []}', '```json\n{"new_facts": null}\n```'])
 async def test_an_explicit_empty_answer_is_a_success(memory, caller, archive, answer):
-    await happened(memory, caller, "What time is it?", "Thanks")
+    await store_episodes(memory, caller, "What time is it?", "Thanks")
     done = await learn(memory, caller, answer)
     assert (done["episodes"], done["failed_batches"], done["learned"], done["errors"]) == (2, 0, [], [])
-    assert await statuses(archive, caller.tenant) == ["consolidated"] * 2
+    assert await episode_statuses(archive, caller.tenant) == ["consolidated"] * 2
     assert await archive.count("memory_events", caller.tenant, "event_type = 'episode_consolidated'") == 2
-    assert [run["status"] for run in await runs(archive, caller.tenant)] == ["succeeded"]
+    assert [run["status"] for run in await runs_of(archive, caller.tenant)] == ["succeeded"]
 
 
 async def test_what_is_consolidated_is_not_read_again(memory, caller, archive):
-    await happened(memory, caller, "One", "Two")
-    await learn(memory, caller, a_fact_each)
-    model = Thinker(a_fact_each)
-    done = await consolidation.consolidate(minded(memory, model), caller)
-    assert (model.asked, done["groups"], done["batches"]) == ([], 0, 0)
-    (third,) = await happened(memory, caller, "Three")
-    await consolidation.consolidate(minded(memory, model), caller)
-    assert model.read == [third]
+    await store_episodes(memory, caller, "One", "Two")
+    await learn(memory, caller, fact_per_episode)
+    model = ScriptedModel(fact_per_episode)
+    done = await consolidation.consolidate(with_model(memory, model), caller)
+    assert (model.requests, done["groups"], done["batches"]) == ([], 0, 0)
+    (third,) = await store_episodes(memory, caller, "Three")
+    await consolidation.consolidate(with_model(memory, model), caller)
+    assert model.episodes_shown == [third]
 
 
 async def test_an_expired_or_forgotten_episode_is_not_read(memory, caller, archive, tools):
-    expired, forgotten, alive = await happened(memory, caller, "Expired", "Forgotten", "Alive")
+    expired, forgotten, alive = await store_episodes(memory, caller, "Expired", "Forgotten", "Alive")
     await archive.age("episode", expired, 8)
     await tools("memory_forget", memory_type="episode", memory_id=forgotten)
-    model = Thinker(a_fact_each)
-    done = await consolidation.consolidate(minded(memory, model), caller)
-    assert (model.read, done["episodes"]) == ([alive], 1)
-    assert await statuses(archive, caller.tenant) == ["pending", "pending", "consolidated"]
+    model = ScriptedModel(fact_per_episode)
+    done = await consolidation.consolidate(with_model(memory, model), caller)
+    assert (model.episodes_shown, done["episodes"]) == ([alive], 1)
+    assert await episode_statuses(archive, caller.tenant) == ["pending", "pending", "consolidated"]
 
 
 async def test_a_fact_and_a_rule_learned_twice_in_one_answer_are_one(memory, caller, archive):
-    await happened(memory, caller, "One")
-    done = await learn(memory, caller, said(new_facts=[found(), found()], new_rules=["Ask first", "Ask first."]))
+    await store_episodes(memory, caller, "One")
+    done = await learn(
+        memory, caller, model_output(new_facts=[new_fact(), new_fact()], new_rules=["Ask first", "Ask first."])
+    )
     assert (done["facts_created"], done["rules_created"], done["confirmed"]) == (1, 1, 2)
     assert (await archive.count("facts", caller.tenant), await archive.count("rules", caller.tenant)) == (1, 1)
 
@@ -497,22 +511,22 @@ async def test_a_fact_and_a_rule_learned_twice_in_one_answer_are_one(memory, cal
 async def test_two_tenants_learn_the_same_without_noticing_one_another(memory, caller, archive):
     other = replace(caller, tenant=f"t-{uuid4().hex}")
     for who in (caller, other):
-        await happened(memory, who, "User likes blue")
-        await learn(memory, who, said(new_facts=[found()], new_rules=["Ask first"]))
+        await store_episodes(memory, who, "User likes blue")
+        await learn(memory, who, model_output(new_facts=[new_fact()], new_rules=["Ask first"]))
     for who in (caller, other):
-        assert await contents(archive, who.tenant) == ["blue"]
+        assert await fact_contents(archive, who.tenant) == ["blue"]
         assert await archive.count("rules", who.tenant) == 1
-        assert await leases(archive, who.tenant) == 0
+        assert await count_leases(archive, who.tenant) == 0
 
 
 async def test_a_fact_the_tool_stored_meanwhile_is_confirmed_or_replaced_but_never_doubled(memory, caller, archive):
-    await happened(memory, caller, "One")
+    await store_episodes(memory, caller, "One")
     meanwhile = NewFact(**ORDINARY, content="red", scope=memory.butler)
 
-    async def think(_):
-        await writing.store_fact(memory, caller, meanwhile, ASKED)
-        return said(new_facts=[found("blue"), found("red", "hair")])
+    async def answer_and_forget(_):
+        await writing.store_fact(memory, caller, meanwhile, REQUEST)
+        return model_output(new_facts=[new_fact("blue"), new_fact("red", "hair")])
 
-    await learn(memory, caller, think)
+    await learn(memory, caller, answer_and_forget)
     rows = await facts_of(archive, caller.tenant)
     assert {(row["predicate"], row["content"]) for row in rows} == {("color", "blue"), ("hair", "red")}

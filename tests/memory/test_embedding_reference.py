@@ -1,4 +1,4 @@
-"""Our engine's vectors against those of sentence-transformers."""
+"""Vectors of the embedding engine compared with those of sentence-transformers."""
 
 import json
 from pathlib import Path

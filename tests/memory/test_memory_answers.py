@@ -1,4 +1,4 @@
-"""What agents send and what they get: arguments understood or refused, answers without vectors."""
+"""Arguments and answers of the tools: understood or refused arguments, no vectors in answers."""
 
 import asyncio
 import json
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.tools import TOOLS
-from memory.stage import Tools, everyones_arguments, listening, served
+from memory.memory_fixtures import Tools, build_tenant_server, serve_http, valid_arguments
 
 CODES = ("invalid_input", "not_found", "conflict", "already_exists", "forbidden")
 MEMORY_TOOLS = [tool.name for tool in TOOLS]
 
 
 def walk(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Every value inside an answer, with where it stands."""
+    """Yield every value inside an answer with its path."""
     if isinstance(value, dict):
         return [(path, value), *(each for name, inner in value.items() for each in walk(inner, f"{path}.{name}"))]
     if isinstance(value, list):
@@ -30,8 +30,8 @@ def walk(value: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
-def judge(name: str, answer: Any) -> None:
-    """Ids are strings, times have an offset, and no vector is anywhere."""
+def assert_valid_answer(name: str, answer: Any) -> None:
+    """Assert that ids are strings, times have an offset and no vector is included."""
     for path, value in walk(answer):
         last = path.rsplit(".", 1)[-1]
         assert "embedding" not in last, (name, path)
@@ -49,10 +49,10 @@ def judge(name: str, answer: Any) -> None:
 
 async def call_every_tool(tools: Tools, butler: str) -> None:
     await tools.fact("an older secret about tea")
-    for name, arguments in (await everyones_arguments(tools, butler)).items():
+    for name, arguments in (await valid_arguments(tools, butler)).items():
         answer = await tools(name, **arguments)
         assert answer, name
-        judge(name, answer)
+        assert_valid_answer(name, answer)
 
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
@@ -60,14 +60,14 @@ async def test_no_answer_of_any_tool_holds_a_vector_in_either_era(butler, memory
     """Scenario: UUID serialization
     Scenario: Datetime serialization
     """
-    async with Client(served(butler, memory, caller.tenant).mcp, mode=era) as client:
+    async with Client(build_tenant_server(butler, memory, caller.tenant).mcp, mode=era) as client:
         await call_every_tool(Tools(client, caller.tenant), memory.butler)
 
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 async def test_nor_does_any_over_http(butler, memory, caller, era):
-    server = served(butler, memory, caller.tenant, mode="local")
-    async with listening(server) as address, Client(address, mode=era) as client:
+    server = build_tenant_server(butler, memory, caller.tenant, mode="local")
+    async with serve_http(server) as address, Client(address, mode=era) as client:
         await call_every_tool(Tools(client, caller.tenant), memory.butler)
 
 
@@ -80,7 +80,7 @@ def test_a_vector_an_odd_id_and_a_time_without_offset_are_found():
         {"created_at": "2026-07-28 12:00"},
     ):
         with pytest.raises((AssertionError, ValueError)):
-            judge("a tool", bad)
+            assert_valid_answer("a tool", bad)
 
 
 REGISTERED = {
@@ -166,7 +166,7 @@ async def test_lists_as_text_and_blank_optionals_are_understood(tools, archive):
         ("memory_store_fact", {"scope": "*"}, "'*'"),
         ("memory_store_fact", {"color": "blue"}, "color: there is no such argument"),
         ("memory_store_fact", {"subject": "x" * 10_000}, "subject has 10000 characters"),
-        ("memory_store_episode", {"session_id": "telegram:5"}, "session_id is not a UUID"),
+        ("memory_store_episode", {"session_id": "telegram:5"}, "session_id is not an id"),
         ("memory_store_episode", {"importance": 11}, "importance"),
         ("memory_search", {"types": ["person"]}, "types"),
         ("memory_search", {"mode": "fuzzy"}, "mode"),
@@ -188,16 +188,16 @@ async def test_what_is_not_understood_is_refused_with_what_to_send(tools, memory
         "memory_mark_helpful": {},
         "memory_context": {"trigger_prompt": "p", "butler": memory.butler},
     }[tool]
-    said = await tools.refusal(tool, **{**needed, **arguments})
-    assert said.startswith("invalid_input: ")
-    assert about in said
+    message = await tools.refusal(tool, **{**needed, **arguments})
+    assert message.startswith("invalid_input: ")
+    assert about in message
     assert await archive.count("facts", tools.tenant) == await archive.count("episodes", tools.tenant) == 0
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 async def test_row_26_numbers_that_are_none_are_refused_over_http(butler, memory, caller, archive, number):
     arguments = f'{{"subject": "s", "predicate": "p", "content": "c", "importance": {number}}}'
-    async with listening(served(butler, memory, caller.tenant, mode="local")) as address:
+    async with serve_http(build_tenant_server(butler, memory, caller.tenant, mode="local")) as address:
         answer = await asyncio.to_thread(_post, address, "memory_store_fact", arguments)
     assert "internal:" not in answer
     assert re.search("invalid_input|Parse error|error", answer), answer
@@ -205,8 +205,8 @@ async def test_row_26_numbers_that_are_none_are_refused_over_http(butler, memory
 
 
 async def test_row_25_half_a_character_is_taken_or_refused_over_http(butler, memory, caller):
-    """A lone surrogate, which JSON can spell and UTF-8 can't."""
-    async with listening(served(butler, memory, caller.tenant, mode="local")) as address:
+    """A lone surrogate, which JSON can express and UTF-8 can't."""
+    async with serve_http(build_tenant_server(butler, memory, caller.tenant, mode="local")) as address:
         for name, arguments in (
             ("memory_store_rule", r'{"content": "half \ud83d a face"}'),
             ("memory_search", r'{"query": "half \ud83d a face", "scope": "\udc00"}'),
@@ -217,20 +217,20 @@ async def test_row_25_half_a_character_is_taken_or_refused_over_http(butler, mem
 
 
 def _post(address: str, tool: str, arguments: str) -> str:
-    """A tool call as the bytes on the wire."""
+    """Send a tool call as raw bytes."""
     params = f'{{"name": "{tool}", "arguments": {arguments}}}'
     body = f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}'.encode()
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    request = urllib.request.Request(address, body, headers)  # noqa: S310 — our own butler
+    request = urllib.request.Request(address, body, headers)  # noqa: S310 — a local butler
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 — our own butler
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310 — a local butler
             return answer.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:
             return f"error {refused.code}: {refused.read().decode()}"
 
 
-# Whatever a person or a program can put into JSON.
+# Unusual texts that fit into JSON.
 ODD = st.sampled_from(
     [
         "\x00",
@@ -256,7 +256,7 @@ SCALARS = st.one_of(TEXTS, st.none(), st.integers(-(10**20), 10**20), st.boolean
 
 @st.composite
 def calls(draw) -> tuple[str, dict[str, Any]]:
-    """A tool with odd texts for some arguments and proper ones for the others."""
+    """Draw a tool with odd texts for some arguments and valid values for the others."""
     name = draw(st.sampled_from(MEMORY_TOOLS))
     names = set(ARGUMENTS[name])
     odd = draw(st.sets(st.sampled_from(sorted(names)), min_size=1))
@@ -325,8 +325,8 @@ async def test_row_25_more_than_a_megabyte_is_refused(tools):
         ("memory_store_rule", {"content": MEGABYTE * 2}),
         ("memory_store_fact", {"subject": "s", "predicate": "p", "content": MEGABYTE * 2}),
     ):
-        said = await tools.refusal(name, **arguments)
-        assert said.startswith("invalid_input: content is longer than a megabyte.")
+        message = await tools.refusal(name, **arguments)
+        assert message.startswith("invalid_input: content is longer than a megabyte.")
 
 
 async def test_row_25_keys_of_any_script_are_stored_or_refused(tools):
@@ -334,8 +334,8 @@ async def test_row_25_keys_of_any_script_are_stored_or_refused(tools):
     for size in (255, 256):
         await tools.fact("x", subject=letters[:size], predicate=letters[256 : 256 + size], scope=letters[512:576])
     for size in (257, 512):
-        said = await tools.refusal("memory_store_fact", subject=letters[:size], predicate="p", content="c")
-        assert said.startswith(f"invalid_input: subject has {size} characters in {4 * size} bytes.")
+        message = await tools.refusal("memory_store_fact", subject=letters[:size], predicate="p", content="c")
+        assert message.startswith(f"invalid_input: subject has {size} characters in {4 * size} bytes.")
 
 
 async def test_row_15_thirty_requests_with_one_key_make_one_row(tools, archive, memory):
@@ -363,8 +363,8 @@ async def test_row_15_a_key_with_other_arguments_or_another_tool_is_a_conflict(t
         ("memory_store_rule", {"content": "blue"}),
         ("memory_forget", {"type": "fact", "id": first}),
     ):
-        said = await tools.refusal(name, **arguments, idempotency_key=" k ")
-        assert said.startswith("conflict: the idempotency_key k was used with other arguments.")
+        message = await tools.refusal(name, **arguments, idempotency_key=" k ")
+        assert message.startswith("conflict: the idempotency_key k was used with other arguments.")
     assert await archive.count("facts", tools.tenant, "validity = 'active'") == 1
     assert await stranger.fact("green", idempotency_key="k"), "another tenant's key is another key"
 

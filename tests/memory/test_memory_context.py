@@ -1,4 +1,4 @@
-"""The block a session starts with, and the counts that tell how memory is."""
+"""The context block of a session, and the statistics of a memory."""
 
 import uuid
 from dataclasses import replace
@@ -137,8 +137,8 @@ async def test_a_tenant_without_memories_gets_the_heading_alone(tools, memory):
 @pytest.mark.parametrize("tool", ["memory_context", "memory_store_episode"])
 async def test_another_butlers_name_is_refused(tools, memory, archive, tool):
     text = {"memory_context": "trigger_prompt", "memory_store_episode": "content"}[tool]
-    said = await tools.refusal(tool, butler="another", **{text: "tea"})
-    assert said.startswith(f"forbidden: this is the butler {memory.butler}.")
+    message = await tools.refusal(tool, butler="another", **{text: "tea"})
+    assert message.startswith(f"forbidden: this is the butler {memory.butler}.")
     assert await archive.count("episodes", tools.tenant) == 0
 
 
@@ -234,5 +234,5 @@ async def test_stats_see_one_tenant(tools, stranger):
 async def test_links_and_history_of_nothing_are_not_found(tools):
     for tool in ("memory_links", "memory_history"):
         for kind in ("fact", "rule", "episode"):
-            said = await tools.refusal(tool, memory_type=kind, memory_id=str(uuid.uuid4()))
-            assert said.startswith(f"not_found: no {kind} ")
+            message = await tools.refusal(tool, memory_type=kind, memory_id=str(uuid.uuid4()))
+            assert message.startswith(f"not_found: no {kind} ")

@@ -1,4 +1,4 @@
-"""Faults made to happen: writers at once, killed servers, cancelled calls, a model that does not answer."""
+"""Faults: concurrent writers, killed servers, cancelled calls, an embedding model that does not answer."""
 
 import asyncio
 import json
@@ -22,16 +22,16 @@ from butlers.modules.memory.embedding import EmbeddingEngine, EmbeddingVersion, 
 from butlers.modules.memory.operations import management, writing
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories
-from database.stage import connected, eventually
-from memory.stage import ASKED, Archive, Tools, served, write_butler
+from database.butler_processes import connected, eventually
+from memory.memory_fixtures import REQUEST, Archive, Tools, build_tenant_server, write_butler
 
 
-def color(content: str) -> NewFact:
+def color_fact(content: str) -> NewFact:
     return NewFact(subject="user", predicate="color", content=content)
 
 
 async def assert_linear(archive: Archive, tenant: str, stored: set[str]) -> None:
-    """One active fact at the end of one chain through all of them."""
+    """Assert that all facts form one chain with one active fact at its end."""
     rows = await archive.rows(
         "select id::text, supersedes_id::text as before, validity from facts where tenant_id = $1", tenant
     )
@@ -48,7 +48,7 @@ async def assert_linear(archive: Archive, tenant: str, stored: set[str]) -> None
 async def test_row_01_forty_stores_of_one_key_at_once_all_succeed_in_one_chain(memory, caller, archive):
     """Scenario: Concurrent duplicate active facts prevented"""
     answers = await asyncio.gather(
-        *(writing.store_fact(memory, caller, color(f"color {number}"), ASKED) for number in range(40))
+        *(writing.store_fact(memory, caller, color_fact(f"color {number}"), REQUEST) for number in range(40))
     )
     await assert_linear(archive, caller.tenant, {answer["id"] for answer in answers})
     assert await archive.count("memory_events", caller.tenant) == 40 + 39
@@ -59,14 +59,14 @@ _WRITER = """
 import asyncio, sys
 from pathlib import Path
 from butlers import app
-from butlers.environment import environment
+from butlers.environment import read_environment
 from butlers.errors import Overloaded
 from butlers.modules.memory.domain.model import NewFact
 from butlers.modules.memory.operations import writing
 from butlers.modules.memory.operations.idempotency import Request
 
 async def store(memory, caller, fact):
-    # Twenty at once are more than the pool has; on a slow machine some are told to come again, and do.
+    # Twenty at once exceed the pool; on a slow machine some get Overloaded and retry.
     while True:
         try:
             return await writing.store_fact(memory, caller, fact, Request("t", {}))
@@ -74,7 +74,7 @@ async def store(memory, caller, fact):
             await asyncio.sleep(0.1)
 
 async def main(folder, tenant, name):
-    async with app.opened(app.configuration(Path(folder)), environment()) as butler:
+    async with app.open_butler(app.load_configuration(Path(folder)), read_environment()) as butler:
         memory, caller = butler.modules[0].state, butler.caller(tenant)
         await memory.embedder.embed("warm")
         print("ready:", flush=True)
@@ -95,9 +95,9 @@ async def test_row_01_the_same_from_two_processes(processes, place, home, caller
     for writer in writers:
         await asyncio.to_thread(writer.line, "ready:")
     for writer in writers:
-        writer.go_on()
-    told = [await asyncio.to_thread(writer.line, "stored: ") for writer in writers]
-    stored = {each for line in told for each in line.split(",")}
+        writer.close_stdin()
+    lines = [await asyncio.to_thread(writer.line, "stored: ") for writer in writers]
+    stored = {each for line in lines for each in line.split(",")}
     assert len(stored) == 40
     await assert_linear(archive, caller.tenant, stored)
 
@@ -122,9 +122,9 @@ async def test_an_episode_is_forgotten_once_whichever_transaction_began_first(me
 
 async def test_row_02_storing_against_forgetting_ends_in_one_of_the_two_orders(memory, caller, archive):
     for number in range(12):
-        old = (await writing.store_fact(memory, caller, color(f"old {number}"), ASKED))["id"]
-        forget = management.forget(memory, caller, MemoryType.FACT, uuid.UUID(old), ASKED)
-        store = writing.store_fact(memory, caller, color(f"new {number}"), ASKED)
+        old = (await writing.store_fact(memory, caller, color_fact(f"old {number}"), REQUEST))["id"]
+        forget = management.forget(memory, caller, MemoryType.FACT, uuid.UUID(old), REQUEST)
+        store = writing.store_fact(memory, caller, color_fact(f"new {number}"), REQUEST)
         pair = (forget, store) if number % 2 else (store, forget)
         results: list[Any] = [*await asyncio.gather(*pair, return_exceptions=True)]
         forgotten, stored = results if number % 2 else reversed(results)
@@ -145,7 +145,7 @@ async def test_row_02_storing_waits_for_a_fact_that_is_being_restored(memory, ca
     await tools("memory_forget", type="fact", id=old)
     async with memory.transaction(caller) as tx:
         assert await memories.restore(tx, caller, MemoryType.FACT, uuid.UUID(old))
-        storing = asyncio.create_task(writing.store_fact(memory, caller, color("blue"), ASKED))
+        storing = asyncio.create_task(writing.store_fact(memory, caller, color_fact("blue"), REQUEST))
         await eventually(lambda: _waits_for_lock(archive), "the store to wait")
     answer = await storing
     assert answer["superseded_id"] == old
@@ -169,7 +169,7 @@ async def test_row_05_a_request_sent_again_after_a_kill_answers_with_the_row_tha
     asked = {"subject": "user", "predicate": "color", "content": "blue", "idempotency_key": "once"}
     butler = processes.butler(folder, home, "--port", "0")
     address = await asyncio.to_thread(butler.ready)
-    wire = _sent(address, "memory_store_fact", asked)
+    wire = _send_unread(address, "memory_store_fact", asked)
     async with connected(cluster.dsn(f"butler_{name}")) as connection:
 
         async def committed() -> bool:
@@ -187,8 +187,8 @@ async def test_row_05_a_request_sent_again_after_a_kill_answers_with_the_row_tha
         assert await connection.fetchval("select count(*) from memory_events") == 1
 
 
-def _sent(address: str, tool: str, arguments: dict[str, str]) -> socket.socket:
-    """A connection over which a call was sent and whose answer nobody reads."""
+def _send_unread(address: str, tool: str, arguments: dict[str, str]) -> socket.socket:
+    """Send a call over a new connection and leave its answer unread."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
     body = json.dumps(message).encode()
     at = urlsplit(address)
@@ -203,7 +203,7 @@ def _sent(address: str, tool: str, arguments: dict[str, str]) -> socket.socket:
 
 async def test_row_11_a_cancelled_call_has_done_all_or_nothing(memory, caller, archive):
     for number in range(40):
-        call = asyncio.create_task(writing.store_fact(memory, caller, color(f"color {number}"), ASKED))
+        call = asyncio.create_task(writing.store_fact(memory, caller, color_fact(f"color {number}"), REQUEST))
         await asyncio.sleep(0.0006 * number)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
@@ -223,20 +223,20 @@ async def test_row_11_a_call_cancelled_inside_its_transaction_leaves_nothing_and
     held = await tools.fact("green")
     async with archive.connection.transaction():
         await archive.connection.execute("select from facts where id = $1 for update", held)
-        request = replace(ASKED, key="once")
-        call = asyncio.create_task(writing.store_fact(memory, caller, color("blue"), request))
-        async with connected_like(archive) as watcher:
+        request = replace(REQUEST, key="once")
+        call = asyncio.create_task(writing.store_fact(memory, caller, color_fact("blue"), request))
+        async with connect_again(archive) as watcher:
             await eventually(lambda: _waits_for_lock(watcher), "the call to wait for the row")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
     assert await archive.count("facts", caller.tenant) == 1
     assert await archive.count("idempotency_keys", caller.tenant) == 0
-    assert (await writing.store_fact(memory, caller, color("blue"), request))["superseded_id"] == held
+    assert (await writing.store_fact(memory, caller, color_fact("blue"), request))["superseded_id"] == held
 
 
-class connected_like:  # noqa: N801 — reads as the function it is
-    """Another connection to the archive's database."""
+class connect_again:  # noqa: N801 — used like a function
+    """Another connection to the database of the archive."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
@@ -252,8 +252,8 @@ class connected_like:  # noqa: N801 — reads as the function it is
         await self._connection.close()
 
 
-class Broken:
-    """An embedder that gives what it is told to give, or raises it."""
+class BrokenEmbedder:
+    """An embedder that returns the given vector or raises the given error."""
 
     def __init__(self, gives: Any, seconds: float = 0.0) -> None:
         self._gives, self._seconds = gives, seconds
@@ -284,41 +284,45 @@ def with_embedder(memory: Memory, embedder: Any) -> Memory:
     ids=["no length", "short", "long", "empty", "not a number", "infinite"],
 )
 async def test_row_26_a_vector_that_is_none_is_refused_by_the_database(memory, caller, archive, vector):
-    broken = with_embedder(memory, Broken(vector))
+    broken = with_embedder(memory, BrokenEmbedder(vector))
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, Unavailable, ValueError)):
-        await writing.store_fact(broken, caller, color("blue"), ASKED)
+        await writing.store_fact(broken, caller, color_fact("blue"), REQUEST)
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, Unavailable, ValueError)):
-        await writing.store_rule(broken, caller, NewRule(content="x"), ASKED)
+        await writing.store_rule(broken, caller, NewRule(content="x"), REQUEST)
     assert await archive.count("facts", caller.tenant) == await archive.count("rules", caller.tenant) == 0
     assert await archive.count("memory_events", caller.tenant) == 0
 
 
-MISSING = Unavailable("the embedding model is not installed")
+NOT_INSTALLED = Unavailable("the embedding model is not installed")
 
 
 @pytest.fixture
-async def modelless(butler, memory, caller):
-    """The tools of a butler whose model is not there."""
-    server = served(butler, with_embedder(memory, Broken(MISSING)), caller.tenant)
+async def tools_without_model(butler, memory, caller):
+    """The tools of a butler without an embedding model."""
+    server = build_tenant_server(butler, with_embedder(memory, BrokenEmbedder(NOT_INSTALLED)), caller.tenant)
     async with Client(server.mcp) as client:
         yield Tools(client, caller.tenant)
 
 
-async def test_row_32_without_the_model_words_still_find_and_the_log_warns(modelless, tools, memory, caplog):
+async def test_row_32_without_the_model_words_still_find_and_the_log_warns(
+    tools_without_model, tools, memory, caplog
+):
     fact, rule = await tools.fact("drinks green tea"), await tools.rule("Offer tea first")
     caplog.set_level(logging.WARNING, logger="butlers.memory")
-    assert set(await modelless.ids("memory_search", query="tea", mode="keyword")) == {fact, rule}
+    assert set(await tools_without_model.ids("memory_search", query="tea", mode="keyword")) == {fact, rule}
     assert caplog.records == []
     for mode in ("hybrid", "blended"):
-        assert set(await modelless.ids("memory_search", query="tea", mode=mode)) == {fact, rule}
-    assert set(await modelless.ids("memory_recall", topic="tea")) == {fact, rule}
-    text = await modelless("memory_context", trigger_prompt="tea", butler=memory.butler)
+        assert set(await tools_without_model.ids("memory_search", query="tea", mode=mode)) == {fact, rule}
+    assert set(await tools_without_model.ids("memory_recall", topic="tea")) == {fact, rule}
+    text = await tools_without_model("memory_context", trigger_prompt="tea", butler=memory.butler)
     assert "drinks green tea" in text
     warnings = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
-    assert warnings == ["the embedding model is not available: searching by words alone"] * 4
+    assert warnings == ["the embedding model is not available; searching by keyword only"] * 4
 
 
-async def test_row_32_without_the_model_a_semantic_search_and_a_write_say_so(modelless, tools, memory, archive):
+async def test_row_32_without_the_model_a_semantic_search_and_a_write_say_so(
+    tools_without_model, tools, memory, archive
+):
     await tools.fact("drinks green tea")
     before = await archive.everything(tools.tenant)
     for name, arguments in (
@@ -327,17 +331,17 @@ async def test_row_32_without_the_model_a_semantic_search_and_a_write_say_so(mod
         ("memory_store_rule", {"content": "c"}),
         ("memory_store_episode", {"content": "c", "butler": memory.butler}),
     ):
-        said = await modelless.refusal(name, **arguments)
-        assert said == "unavailable: the embedding model is not installed. Retry in a few seconds."
+        message = await tools_without_model.refusal(name, **arguments)
+        assert message == "unavailable: the embedding model is not installed. Retry in a few seconds."
     assert await archive.everything(tools.tenant) == before
-    fact = (await modelless("memory_search", query="tea"))[0]["id"]
-    assert await modelless("memory_confirm", type="fact", id=fact), "what needs no model works"
+    fact = (await tools_without_model("memory_search", query="tea"))[0]["id"]
+    assert await tools_without_model("memory_confirm", type="fact", id=fact), "what needs no model works"
 
 
 async def test_row_32_a_slow_model_is_waited_for_without_holding_a_connection(memory, caller, engine, archive):
-    slow = with_embedder(memory, Broken(await engine.embed("tea"), seconds=0.5))
+    slow = with_embedder(memory, BrokenEmbedder(await engine.embed("tea"), seconds=0.5))
     calls = [
-        asyncio.create_task(writing.store_rule(slow, caller, NewRule(content=f"tea {number}"), ASKED))
+        asyncio.create_task(writing.store_rule(slow, caller, NewRule(content=f"tea {number}"), REQUEST))
         for number in range(30)
     ]
     await asyncio.sleep(0.25)
@@ -390,7 +394,7 @@ async def test_the_engine_is_one_and_loaded_when_first_needed(tmp_path: Path, ho
 
 def test_no_memory_is_written_or_read_without_a_tenant():
     for tenant in ("", " ", "a b", "*"):
-        with pytest.raises(Exception, match="a tenant is named by"):
+        with pytest.raises(Exception, match="a tenant name is"):
             Caller(tenant=tenant, butler="b")
 
 

@@ -1,4 +1,4 @@
-"""Whose memories are whose: tenants, credentials, and the trail every change leaves."""
+"""Tenant isolation: tenants, credentials and the events of every change."""
 
 import asyncio
 import json
@@ -12,69 +12,73 @@ from fastmcp.client.transports import StreamableHttpTransport
 
 from butlers.host import api_keys
 from butlers.modules.memory.tools import TOOLS
-from memory.stage import Tools, everyones_arguments, listening, served
+from memory.memory_fixtures import Tools, build_tenant_server, serve_http, valid_arguments
 
 NAMES = [tool.name for tool in TOOLS]
 
 
 @pytest.fixture(scope="session")
-async def guarded(butler, memory):
-    """The address of the butler where every caller needs a key."""
-    async with listening(served(butler, memory, "nobody", mode="keys")) as address:
+async def address_with_keys(butler, memory):
+    """The address of a butler whose callers need a key."""
+    async with serve_http(build_tenant_server(butler, memory, "nobody", mode="keys")) as address:
         yield address
 
 
 @pytest.fixture
-def keyed(guarded, archive):
-    """The tools over HTTP, for the holder of a new key."""
+def tools_with_key(address_with_keys, archive):
+    """The tools over HTTP with a new key."""
 
     @asynccontextmanager
-    async def opened(tenant: str, **options):
+    async def open_tools(tenant: str, **options):
         _, key = await api_keys.create_key(
             archive.connection, api_keys.NewKey(tenant=tenant, actor="robot", **options)
         )
         headers = {"Authorization": f"Bearer {key}", "X-Request-Id": "request-1"}
-        async with Client(StreamableHttpTransport(guarded, headers=headers)) as client:
+        async with Client(StreamableHttpTransport(address_with_keys, headers=headers)) as client:
             yield Tools(client, tenant)
 
-    return opened
+    return open_tools
 
 
 async def test_no_tool_takes_another_tenant_from_an_ordinary_caller(tools, stranger, memory, archive):
     """Scenario: Non-admin tenant override rejected"""
-    calls = await everyones_arguments(tools, memory.butler)
+    calls = await valid_arguments(tools, memory.butler)
     assert set(calls) >= set(NAMES) - {"memory_run_consolidation", "memory_run_episode_cleanup"}
     await stranger.fact()
     before = [await archive.everything(each.tenant) for each in (tools, stranger)]
     for name, arguments in calls.items():
-        said = await tools.refusal(name, **arguments, tenant_id=stranger.tenant)
-        assert said.startswith("forbidden: the tenant comes from your credentials"), name
+        message = await tools.refusal(name, **arguments, tenant_id=stranger.tenant)
+        assert message.startswith("forbidden: your credentials are for another tenant"), name
     assert [await archive.everything(each.tenant) for each in (tools, stranger)] == before
     assert await tools("memory_search", query="tea", tenant_id=tools.tenant), "one's own is harmless"
 
 
 @pytest.mark.parametrize("grants", [{"roles": ("admin",)}, {}], ids=["the role", "none"])
-async def test_without_elevation_another_tenant_is_out_of_reach_for_an_admin_too(keyed, tools, archive, grants):
+async def test_without_elevation_another_tenant_is_out_of_reach_for_an_admin_too(
+    tools_with_key, tools, archive, grants
+):
     """Scenario: Admin cross-tenant access requires explicit elevation"""
     fact = await tools.fact()
     before = await archive.everything(tools.tenant)
-    async with keyed(f"home-{uuid.uuid4().hex}", **grants) as other:
+    async with tools_with_key(f"home-{uuid.uuid4().hex}", **grants) as other:
         for name, arguments in (
             ("memory_get", {"type": "fact", "id": fact}),
             ("memory_forget", {"type": "fact", "id": fact}),
             ("memory_search", {"query": "blue"}),
         ):
-            said = await other.refusal(name, **arguments, tenant_id=tools.tenant)
-            assert said.startswith("forbidden: ")
+            message = await other.refusal(name, **arguments, tenant_id=tools.tenant)
+            assert message.startswith("forbidden: ")
         assert (await other.refusal("memory_get", type="fact", id=fact)).startswith("not_found: ")
     assert await archive.everything(tools.tenant) == before
 
 
-async def test_an_elevated_admin_works_wholly_inside_the_named_tenant_and_the_trail_says_so(keyed, tools, archive):
+async def test_an_elevated_admin_works_wholly_inside_the_named_tenant_and_the_trail_says_so(
+    tools_with_key, tools, archive
+):
     """Scenario: Admin cross-tenant access requires explicit elevation"""
     fact = await tools.fact()
     home = f"home-{uuid.uuid4().hex}"
-    async with keyed(home, roles=("admin",), elevated=True) as admin:
+    async with tools_with_key(home, roles=("admin",), elevated=True) as admin:
         assert await admin.ids("memory_search", query="blue", tenant_id=tools.tenant) == [fact]
         assert await admin("memory_search", query="blue") == []
         stored = await admin("memory_store_rule", content="x", tenant_id=tools.tenant)
@@ -91,12 +95,12 @@ async def test_an_elevated_admin_works_wholly_inside_the_named_tenant_and_the_tr
     assert "elevated_from" not in json.loads(own["payload"])
 
 
-async def test_an_admin_may_speak_for_another_butler(keyed, archive):
+async def test_an_admin_may_speak_for_another_butler(tools_with_key, archive):
     tenant = f"home-{uuid.uuid4().hex}"
-    async with keyed(tenant) as ordinary:
-        said = await ordinary.refusal("memory_store_episode", content="x", butler="health")
-        assert said.startswith("forbidden: this is the butler ")
-    async with keyed(tenant, roles=("admin",)) as admin:
+    async with tools_with_key(tenant) as ordinary:
+        message = await ordinary.refusal("memory_store_episode", content="x", butler="health")
+        assert message.startswith("forbidden: this is the butler ")
+    async with tools_with_key(tenant, roles=("admin",)) as admin:
         answer = await admin("memory_store_episode", content="had tea", butler=" health\x00 ")
         assert (await archive.row("episode", answer["id"]))["butler"] == "health"
         assert "had tea" in await admin("memory_context", trigger_prompt="tea", butler="hea\x00lth")
@@ -117,14 +121,14 @@ EXPECTED_EVENTS = {
 }
 
 
-async def test_every_change_leaves_exactly_its_event_and_reading_leaves_none(keyed, memory, archive):
+async def test_every_change_leaves_exactly_its_event_and_reading_leaves_none(tools_with_key, memory, archive):
     """Scenario: Fact stored event
     Scenario: Memory forgotten event
     Scenario: Forget operation emits audit event
     Scenario: Forget operation writes audit event
     """
-    async with keyed(f"home-{uuid.uuid4().hex}") as tools:
-        calls = await everyones_arguments(tools, memory.butler)
+    async with tools_with_key(f"home-{uuid.uuid4().hex}") as tools:
+        calls = await valid_arguments(tools, memory.butler)
         for name, arguments in calls.items():
             before = await archive.events(tools.tenant)
             answer = await tools(name, **arguments)
@@ -158,7 +162,7 @@ async def test_a_refused_change_leaves_no_event(tools, archive):
     assert await archive.events(tools.tenant) == []
 
 
-ON_AN_ID = (
+ID_TOOLS = (
     "memory_get",
     "memory_confirm",
     "memory_forget",
@@ -172,16 +176,16 @@ ON_AN_ID = (
 
 def test_every_tool_that_takes_an_id_is_tried_with_foreign_ones():
     takes_id = {tool.name for tool in TOOLS if "id" in tool.aliases}
-    assert {name for name in takes_id if name.startswith("memory_")} == set(ON_AN_ID)
+    assert {name for name in takes_id if name.startswith("memory_")} == set(ID_TOOLS)
 
 
 async def test_row_29_another_tenants_episode_is_not_there_for_any_tool(tools, stranger, memory, archive):
     answer = await stranger("memory_store_episode", content="x", butler=memory.butler)
     before = await archive.everything(stranger.tenant)
-    for name in (each for each in ON_AN_ID if "mark" not in each):
-        said = await tools.refusal(name, type="episode", id=answer["id"])
+    for name in (each for each in ID_TOOLS if "mark" not in each):
+        message = await tools.refusal(name, type="episode", id=answer["id"])
         expected = "invalid_input: " if name == "memory_confirm" else "not_found: no episode "
-        assert said.startswith(expected)
+        assert message.startswith(expected)
     assert await archive.everything(stranger.tenant) == before
 
 

@@ -216,7 +216,7 @@ async def test_what_a_butler_remembers_survives_going_back_a_step_and_up_again(m
 
 
 async def test_the_core_can_not_be_taken_from_under_the_memory(migrated: str) -> None:
-    with pytest.raises(MigrationFault, match=r"taking back migration core_001 failed.*other objects depend on it"):
+    with pytest.raises(MigrationFault, match=r"downgrade of migration core_001 failed.*other objects depend on it"):
         await migrate.downgrade(migrated, CORE, "base", owner=OWNER)
     async with connected(migrated) as connection:
         assert await migrate.pending_branches(connection, BRANCHES) == {}

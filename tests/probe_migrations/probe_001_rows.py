@@ -1,4 +1,4 @@
-"""Rows the probe writes."""
+"""Table of the probe's rows."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""The `butlers` command."""
+"""The `butlers` command line."""
 
 import typer
 
@@ -6,7 +6,7 @@ from butlers.cli import backups, jobs, keys, lifecycle, memory, sessions
 
 app = typer.Typer(
     name="butlers",
-    help="Long-running agents that remember.",
+    help="Run long-running agents with memory.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

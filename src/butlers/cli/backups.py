@@ -1,4 +1,4 @@
-"""`butlers backup` and `restore`: everything a butler has, in one file and back."""
+"""The `butlers backup` and `restore` commands."""
 
 import json
 from datetime import datetime
@@ -7,18 +7,20 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli.output import AsJson, Folder, command, show
+from butlers.cli.lifecycle import show_migration
+from butlers.cli.output import AsJson, Folder, command
 
 
 @command
 async def backup(
     folder: Folder,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to; named after the butler and the day by default.")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="The file. Default: the butler's name and the time."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the butler's whole database to a file, while it runs.
+    """Back up the butler's database to a file. The butler may be running.
 
     Example: `butlers backup . /backups/home.backup`
     """
@@ -27,21 +29,21 @@ async def backup(
     from butlers.environment import read_environment
 
     config = app.load_configuration(folder)
-    today = datetime.now().astimezone().strftime("%Y-%m-%dT%H%M%S")
-    made = await backups.create(config, read_environment(), file or Path(f"{config.butler.name}-{today}.backup"))
+    now = datetime.now().astimezone().strftime("%Y-%m-%dT%H%M%S")
+    written = await backups.create(config, read_environment(), file or Path(f"{config.butler.name}-{now}.backup"))
     if as_json:
-        typer.echo(json.dumps({"file": str(made.file), "bytes": made.bytes}))
+        typer.echo(json.dumps({"file": str(written.file), "bytes": written.bytes}))
         return
-    typer.echo(f"wrote {made.file}, {made.bytes:,} bytes")
+    typer.echo(f"wrote {written.file}, {written.bytes:,} bytes")
 
 
 @command
 async def restore(
     folder: Folder,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `butlers backup` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file from `butlers backup`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup into the butler's database, which must be empty, and bring it up to date.
+    """Restore a backup into the butler's empty database and migrate it.
 
     Example: `butlers restore new-home /backups/home.backup`
     """
@@ -50,11 +52,7 @@ async def restore(
     from butlers.environment import read_environment
 
     migration = await backups.restore(app.load_configuration(folder), read_environment(), file)
-    rows = [
-        {"branch": branch, "from": migration.before.get(branch) or "nothing", "to": now}
-        for branch, now in migration.after.items()
-    ]
-    show(rows, ("branch", "from", "to"), as_json=as_json)
+    show_migration(migration, as_json=as_json)
 
 
 COMMANDS = (backup, restore)

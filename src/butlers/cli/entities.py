@@ -1,33 +1,28 @@
-"""`butlers memory entity`: people, organizations, places and things, told apart by hand."""
+"""The `butlers memory entity` commands."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from butlers.cli.memory_client import Key, Tenant, call, opened, several
-from butlers.cli.output import HERE, AsJson, Folder, ask, command
+from butlers.cli.memory_client import Key, Tenant, call_tool, open_memory, split_values, tool_command
+from butlers.cli.output import HERE, AsJson, Folder, ask, command, show
 
-if TYPE_CHECKING:
-    from uuid import UUID
+app = typer.Typer(help="Manage entities: the people, places and things that facts are about.", no_args_is_help=True)
 
-app = typer.Typer(help="Entities: whom and what facts are about.", no_args_is_help=True)
-
-_LISTED = 100
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name.")]
-EntityId = Annotated[str, typer.Argument(metavar="ENTITY_ID", help="The entity's id, as resolve or list shows it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The entity's name.")]
+EntityId = Annotated[str, typer.Argument(metavar="ENTITY_ID", help="The entity's id, from resolve or list.")]
 Kind = Annotated[str, typer.Argument(metavar="TYPE", help="person, organization, place or other.")]
 OnlyKind = Annotated[
-    str | None, typer.Option("--entity-type", help="Only these: person, organization, place or other.")
+    str | None, typer.Option("--entity-type", help="Only one type: person, organization, place or other.")
 ]
 Aliases = Annotated[list[str] | None, typer.Option(help="Other names: a,b or the option repeated.")]
-Metadata = Annotated[str | None, typer.Option(help="A JSON object to keep with it.")]
+Metadata = Annotated[str | None, typer.Option(help="A JSON object to store with it.")]
 
 
 @app.command()
-@command
-async def create(
+@tool_command("entity_create")
+def create(
     folder: Folder,
     canonical_name: Name,
     entity_type: Kind,
@@ -37,62 +32,39 @@ async def create(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make somebody or something known.
+    """Create an entity.
 
     Example: `butlers memory entity create . "Chloe Martin" person --aliases Chloe,Coco`
     """
-    await call(
-        "entity_create",
-        folder,
-        tenant,
-        as_json,
-        canonical_name=canonical_name,
-        entity_type=entity_type,
-        aliases=several(aliases),
-        metadata=metadata,
-        idempotency_key=idempotency_key,
-    )
 
 
 @app.command()
-@command
-async def get(folder: Folder, entity_id: EntityId, tenant: Tenant = None, as_json: AsJson = False) -> None:
-    """Show one entity whole, also one that was merged away.
+@tool_command("entity_get")
+def get(folder: Folder, entity_id: EntityId, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Show one entity with all its fields, also a merged one.
 
     Example: `butlers memory entity get . 3f2a8c1e-…`
     """
-    await call("entity_get", folder, tenant, as_json, entity_id=entity_id)
 
 
 @app.command()
-@command
-async def update(
+@tool_command("entity_update")
+def update(
     folder: Folder,
     entity_id: EntityId,
-    canonical_name: Annotated[str | None, typer.Option(help="Its new name.")] = None,
+    canonical_name: Annotated[str | None, typer.Option(help="The new name.")] = None,
     aliases: Annotated[
-        list[str] | None, typer.Option(help="All its other names, in place of the old ones; '[]' for none.")
+        list[str] | None, typer.Option(help="All other names, instead of the old ones; '[]' for none.")
     ] = None,
-    metadata: Annotated[str | None, typer.Option(help="A JSON object that adds to what it has.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object to add to its metadata.")] = None,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Correct an entity's name, aliases or metadata.
+    """Change an entity's name, aliases or metadata.
 
     Example: `butlers memory entity update . 3f2a8c1e-… --canonical-name "Chloe Martin-Smith"`
     """
-    await call(
-        "entity_update",
-        folder,
-        tenant,
-        as_json,
-        entity_id=entity_id,
-        canonical_name=canonical_name,
-        aliases=several(aliases),
-        metadata=metadata,
-        idempotency_key=idempotency_key,
-    )
 
 
 @app.command()
@@ -101,60 +73,54 @@ async def resolve(
     folder: Folder,
     name: Name,
     entity_type: OnlyKind = None,
-    topic: Annotated[str | None, typer.Option(help="What it is about; tells those of one name apart.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The topic, to rank entities with the same name.")] = None,
     mentioned_with: Annotated[
-        list[str] | None, typer.Option(help="Names and words beside it: a,b or the option repeated.")
+        list[str] | None, typer.Option(help="Names and words near it: a,b or the option repeated.")
     ] = None,
     domain_scores: Annotated[str | None, typer.Option(help="A JSON object: points to add, by entity id.")] = None,
-    enable_fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Names spelled alike, too.")] = False,
+    enable_fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Also find similar spellings.")] = False,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find whom a name means, the likeliest first.
+    """Find the entities that a name may mean, the most likely first.
 
     Example: `butlers memory entity resolve . Chloe --topic tennis`
     """
-    said = {"topic": topic, "mentioned_with": several(mentioned_with), "domain_scores": domain_scores}
-    await call(
-        "entity_resolve",
-        folder,
-        tenant,
-        as_json,
-        name=name,
-        entity_type=entity_type,
-        context_hints={word: value for word, value in said.items() if value is not None} or None,
-        enable_fuzzy=enable_fuzzy,
-    )
+    hints = {"topic": topic, "mentioned_with": split_values(mentioned_with), "domain_scores": domain_scores}
+    arguments = {
+        "name": name,
+        "entity_type": entity_type,
+        "context_hints": {hint: value for hint, value in hints.items() if value is not None} or None,
+        "enable_fuzzy": enable_fuzzy,
+    }
+    await call_tool("entity_resolve", folder, tenant, as_json, arguments)
 
 
 @app.command()
 @command
 async def merge(
     folder: Folder,
-    source_entity_id: Annotated[str, typer.Argument(metavar="SOURCE_ID", help="The entity that goes.")],
+    source_entity_id: Annotated[str, typer.Argument(metavar="SOURCE_ID", help="The entity to merge and remove.")],
     target_entity_id: Annotated[
-        str, typer.Argument(metavar="TARGET_ID", help="The one that stays and gets all its facts.")
+        str, typer.Argument(metavar="TARGET_ID", help="The entity that stays and gets all facts.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Without showing the two and asking first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show the two entities and ask first.")] = False,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make two entities one. It can't be undone: the two are shown side by side first, and you are asked.
+    """Merge two entities. The command shows both and asks first, because a merge can't be undone.
 
     Example: `butlers memory entity merge . 3f2a8c1e-… 7b1d04aa-…`
     """
     if not yes:
-        await _ask(folder, tenant, source_entity_id, target_entity_id)
-    await call(
-        "entity_merge",
-        folder,
-        tenant,
-        as_json,
-        source_entity_id=source_entity_id,
-        target_entity_id=target_entity_id,
-        idempotency_key=idempotency_key,
-    )
+        await _preview_and_ask(folder, tenant, source_entity_id, target_entity_id)
+    arguments = {
+        "source_entity_id": source_entity_id,
+        "target_entity_id": target_entity_id,
+        "idempotency_key": idempotency_key,
+    }
+    await call_tool("entity_merge", folder, tenant, as_json, arguments)
 
 
 @app.command(name="list")
@@ -162,41 +128,36 @@ async def merge(
 async def list_(
     folder: Folder = HERE,
     entity_type: OnlyKind = None,
-    merged: Annotated[bool, typer.Option("--merged", help="Those that were merged away instead.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at the most.")] = _LISTED,
+    merged: Annotated[bool, typer.Option("--merged", help="List merged entities instead.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The maximum number of entities.")] = 100,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """List entities by name, with the number of facts known about each.
+    """List entities by name, with the number of their facts.
 
     Example: `butlers memory entity list . --entity-type person`
     """
-    from butlers.cli import entity_views, memory_views
+    from butlers.cli import entity_views
     from butlers.modules.memory.domain.entities import EntityType
     from butlers.modules.memory.operations import entities
     from butlers.modules.memory.tools.answers import to_json
 
     kind = EntityType.named(entity_type.strip().lower()) if entity_type else None
-    async with opened(folder, tenant) as reached:
-        found = await entities.list_entities(reached.memory, reached.caller, kind, merged=merged, limit=limit)
-    memory_views.show(to_json(found), entity_views.listed, as_json=as_json)
+    async with open_memory(folder, tenant) as (memory, caller):
+        found = await entities.list_entities(memory, caller, kind, merged=merged, limit=limit)
+    show(to_json(found), entity_views.entity_list, as_json=as_json)
 
 
-async def _ask(folder: Path, tenant: str | None, source_id: str, target_id: str) -> None:
-    """Show what a merge would do, and go on only when somebody says yes."""
-    from butlers.cli import entity_views, memory_views
+async def _preview_and_ask(folder: Path, tenant: str | None, source_id: str, target_id: str) -> None:
+    """Show the effect of a merge on stderr. Raises a conflict unless the answer is yes."""
+    from butlers.cli import entity_views
     from butlers.modules.memory.operations import entities
     from butlers.modules.memory.tools.answers import to_json
-
-    source, target = _id("source_entity_id", source_id), _id("target_entity_id", target_id)
-    async with opened(folder, tenant) as reached:
-        would = await entities.preview_merge(reached.memory, reached.caller, source, target)
-    # On stderr, so that stdout has the answer alone.
-    memory_views.show(to_json(would), entity_views.side_by_side, as_json=False, aside=True)
-    ask("Merge the first into the second?", "nothing was merged")
-
-
-def _id(name: str, text: str) -> "UUID":
     from butlers.modules.memory.tools.arguments import parse_entity_id
 
-    return parse_entity_id(name, text)
+    source = parse_entity_id("source_entity_id", source_id)
+    target = parse_entity_id("target_entity_id", target_id)
+    async with open_memory(folder, tenant) as (memory, caller):
+        preview = await entities.preview_merge(memory, caller, source, target)
+    show(to_json(preview), entity_views.merge_preview, as_json=False, to_stderr=True)
+    ask("Merge the first into the second?", "nothing was merged")

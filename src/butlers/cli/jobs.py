@@ -1,4 +1,4 @@
-"""`butlers jobs`: what runs by the clock, looked at and run by hand."""
+"""The `butlers jobs` commands: list scheduled jobs and run one now."""
 
 import json
 from dataclasses import asdict
@@ -6,38 +6,34 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli.output import HERE, AsJson, Folder, command, show
+from butlers.cli.output import HERE, AsJson, Folder, command, show_rows
 
-app = typer.Typer(help="See when jobs run and how they went; run one now.", no_args_is_help=True)
+app = typer.Typer(help="List scheduled jobs, or run one now.", no_args_is_help=True)
+_LAYOUT = "status / next_run: / started_at: | job / cron / error:"
 
 
 @app.command("list")
 @command
-async def listed(folder: Folder = HERE, as_json: AsJson = False) -> None:
-    """Show each job: when it runs next, when it ran last and how that went.
+async def list_jobs(folder: Folder = HERE, as_json: AsJson = False) -> None:
+    """List all jobs with their next run, their last run and its result.
 
     Example: `butlers jobs list .`
     """
     from butlers import app as butlers
 
     async with butlers.open_scheduler(folder) as (_, scheduler):
-        standings = await scheduler.job_statuses()
-    rows = [asdict(each) for each in standings]
-    if not as_json:
-        for row in rows:
-            moments = ("next_run", "started_at")
-            row |= {name: f"{row[name].astimezone():%Y-%m-%d %H:%M:%S}" for name in moments if row[name]}
-    show(rows, ("job", "cron", "next_run", "started_at", "status", "error"), as_json=as_json)
+        statuses = await scheduler.job_statuses()
+    show_rows([asdict(status) for status in statuses], _LAYOUT, as_json=as_json)
 
 
 @app.command("run")
 @command
 async def run_now(
     folder: Folder,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name, as `butlers jobs list` shows it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The job's name, from `butlers jobs list`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Run one job now and print what it did; it is recorded like any other run.
+    """Run one job now and print its result. The run is recorded like a scheduled one.
 
     Example: `butlers jobs run . decay_sweep`
     """
@@ -48,9 +44,9 @@ async def run_now(
         jobs = {job.name: job for job in butlers.all_jobs(butler)}
         if name not in jobs:
             raise NotFound(f"there is no job {name}", hint=f"There are: {', '.join(jobs) or 'none'}.")
-        done = dict(await scheduler.run(jobs[name]))
+        result = dict(await scheduler.run(jobs[name]))
     if as_json:
-        typer.echo(json.dumps(done, default=str))
+        typer.echo(json.dumps(result, default=str))
         return
-    rows = [{"what": what, "value": value} for what, value in done.items()]
-    show(rows, ("what", "value"), as_json=False, title=name)
+    typer.echo(name)
+    show_rows([{"what": what, "value": value} for what, value in result.items()], "what | value", as_json=False)

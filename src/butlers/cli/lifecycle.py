@@ -1,23 +1,27 @@
-"""`butlers init`, `run`, `dsn`, `migrate`, `doctor`."""
+"""The `butlers init`, `run`, `dsn`, `migrate` and `doctor` commands."""
 
 import json
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers.cli.output import HERE, AsJson, Folder, command, show
+from butlers.cli.output import HERE, AsJson, Folder, command, show_rows
+
+if TYPE_CHECKING:
+    from butlers.migrate import Migration
 
 
 @command
 async def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make or fill.")],
-    name: Annotated[str | None, typer.Option(help="The butler's name; the folder's by default.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to create or fill.")],
+    name: Annotated[str | None, typer.Option(help="The butler's name. Default: the folder's name.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write butler.toml and CLAUDE.md for a new butler with memory on.
+    """Create a butler: butler.toml with memory enabled, and CLAUDE.md.
 
     Example: `butlers init my-butler`
     """
@@ -25,23 +29,21 @@ async def init(
 
     written = scaffold.write_butler(folder, name)
     if as_json:
-        show([{"wrote": path} for path in written], (), as_json=True)
+        typer.echo(json.dumps([{"wrote": str(path)} for path in written]))
         return
     for path in written:
         typer.echo(f"wrote {path}")
-    called = sys.argv[0] if Path(sys.argv[0]).name == "butlers" and not shutil.which("butlers") else "butlers"
-    typer.echo(f"Next: {called} run {folder}")
+    program = sys.argv[0] if Path(sys.argv[0]).name == "butlers" and not shutil.which("butlers") else "butlers"
+    typer.echo(f"Next: {program} run {folder}")
 
 
 @command
 async def run(
     folder: Folder = HERE,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Listen here instead (0: any free port).")
-    ] = None,
-    stdio: Annotated[bool, typer.Option("--stdio", help="Speak MCP on stdin and stdout instead of HTTP.")] = False,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port; 0 is any free one.")] = None,
+    stdio: Annotated[bool, typer.Option("--stdio", help="Serve MCP on stdin and stdout instead of HTTP.")] = False,
 ) -> None:
-    """Run the butler until SIGTERM or Ctrl-C.
+    """Run the butler. Stop it with Ctrl-C or SIGTERM.
 
     Example: `butlers run examples/general --port 8101`
     """
@@ -71,10 +73,12 @@ async def run(
 @command
 async def dsn(
     folder: Folder = HERE,
-    admin: Annotated[bool, typer.Option("--admin", help="The administrator's, who sees every tenant.")] = False,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Print the administrator's URI, which sees all tenants.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print a connection URI of the butler's database that psql takes.
+    """Print the connection URI of the butler's database, for psql.
 
     Example: `psql "$(butlers dsn .)"`
     """
@@ -86,13 +90,13 @@ async def dsn(
     async with app.migrated_database(config, read_environment(), stop=False) as place:
         uri = place.admin_dsn if admin else place.dsn
     if uri is None:
-        raise ConfigurationFault("no administrator of this database is known", hint="Set BUTLERS_ADMIN_DATABASE_URL.")
+        raise ConfigurationFault("this database has no known administrator", hint="Set BUTLERS_ADMIN_DATABASE_URL.")
     typer.echo(json.dumps({"dsn": uri}) if as_json else uri)
 
 
 @command
 async def migrate(folder: Folder = HERE, as_json: AsJson = False) -> None:
-    """Migrate the butler's database and say from where to where.
+    """Migrate the butler's database and print the old and new version of each branch.
 
     Example: `butlers migrate .`
     """
@@ -102,26 +106,31 @@ async def migrate(folder: Folder = HERE, as_json: AsJson = False) -> None:
     config = app.load_configuration(folder)
     async with app.locate_database(config, read_environment()) as place:
         migration = await app.upgrade_schema(place, app.migration_branches(config))
-    rows = [
-        {"branch": branch, "from": migration.before.get(branch) or "nothing", "to": now}
-        for branch, now in migration.after.items()
-    ]
-    show(rows, ("branch", "from", "to"), as_json=as_json)
+    show_migration(migration, as_json=as_json)
 
 
 @command
 async def doctor(folder: Folder = HERE, as_json: AsJson = False) -> None:
-    """Check configuration, database, row-level security, runtime and backlog, and say how to mend each.
+    """Check configuration, database, row-level security, runtime and backlog, and show how to fix each problem.
 
     Example: `butlers doctor .`
     """
-    from butlers import doctor as surgery
+    from butlers import doctor as checkup
     from butlers.environment import read_environment
 
-    checks = await surgery.run_checks(folder, read_environment())
-    show(checks, ("state", "name", "found", "fix"), as_json=as_json)
+    checks = await checkup.run_checks(folder, read_environment())
+    show_rows([asdict(check) for check in checks], "state | name | found / fix:", as_json=as_json)
     if any(check.state == "fail" for check in checks):
         raise typer.Exit(1)
+
+
+def show_migration(migration: "Migration", *, as_json: bool) -> None:
+    """Print each branch of the schema with its version before and after."""
+    rows = [
+        {"branch": branch, "from": migration.before.get(branch) or "nothing", "to": head}
+        for branch, head in migration.after.items()
+    ]
+    show_rows(rows, "branch | from | to", as_json=as_json)
 
 
 COMMANDS = (init, run, dsn, migrate, doctor)

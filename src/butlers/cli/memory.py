@@ -1,74 +1,58 @@
-"""`butlers memory`: what an agent does with a memory, done by hand."""
+"""The `butlers memory` commands that call a memory tool each."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from butlers.cli import entities, memory_export, memory_jobs, memory_removal
-from butlers.cli.memory_client import Key, Tenant, call, several
-from butlers.cli.output import HERE, AsJson, Folder, command
+from butlers.cli.memory_client import Key, Tenant, tool_command
+from butlers.cli.output import HERE, AsJson, Folder
 
-app = typer.Typer(help="Store, find and look after memories; export and import them.", no_args_is_help=True)
+app = typer.Typer(help="Store, search and maintain memories; export and import them.", no_args_is_help=True)
 
-Content = Annotated[str, typer.Argument(metavar="CONTENT", help="What is to be remembered.")]
+Content = Annotated[str, typer.Argument(metavar="CONTENT", help="The text to store.")]
 Type = Annotated[str, typer.Argument(metavar="TYPE", help="episode, fact or rule.")]
-Id = Annotated[str, typer.Argument(metavar="ID", help="The memory's id, as a search shows it.")]
-RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="The rule's id, as a search shows it.")]
-Importance = Annotated[float | None, typer.Option(help="0 trivial, 5 ordinary (the default), 10 vital.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The memory's id, from a search.")]
+RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="The rule's id, from a search.")]
+Importance = Annotated[float | None, typer.Option(help="0 (trivial) to 10 (vital). Default: 5.")]
 Permanence = Annotated[
     str | None,
-    typer.Option(help="How long it stays true unconfirmed: permanent, stable, standard, volatile, ephemeral."),
+    typer.Option(help="How slowly it fades: permanent, stable, standard, volatile or ephemeral."),
 ]
-StoreScope = Annotated[str | None, typer.Option(help="global (the default), or a butler's name.")]
+StoreScope = Annotated[str | None, typer.Option(help="global, or a butler's name. Default: global.")]
 Scope = Annotated[
-    str | None, typer.Option(help="Looks in global and this scope (default: this butler's); * looks everywhere.")
+    str | None, typer.Option(help="Search global and this scope; * searches all. Default: this butler's scope.")
 ]
-Tags = Annotated[list[str] | None, typer.Option(help="Words to keep with it: a,b or the option repeated.")]
-Limit = Annotated[int | None, typer.Option(help="How many at the most, up to 100.")]
-Butler = Annotated[str | None, typer.Option(help="The butler's name; another than this butler's is refused.")]
+Tags = Annotated[list[str] | None, typer.Option(help="Tags: a,b or the option repeated.")]
+Limit = Annotated[int | None, typer.Option(help="The maximum number of results, up to 100.")]
+Butler = Annotated[str | None, typer.Option(help="The butler's name. Any other butler is refused.")]
 
 
 @app.command()
-@command
-async def store_fact(
+@tool_command("memory_store_fact")
+def store_fact(
     folder: Folder,
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Who or what it is about.")],
-    predicate: Annotated[str, typer.Argument(metavar="PREDICATE", help="What about it: favorite_color, works_at.")],
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject of the fact: user, or a name.")],
+    predicate: Annotated[str, typer.Argument(metavar="PREDICATE", help="The property: favorite_color, works_at.")],
     content: Content,
     importance: Importance = None,
     permanence: Permanence = None,
     scope: StoreScope = None,
     tags: Tags = None,
-    entity_id: Annotated[str | None, typer.Option(help="The entity it is about.")] = None,
+    entity_id: Annotated[str | None, typer.Option(help="The id of the entity it is about.")] = None,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store a fact; the same subject and predicate again replaces what was known.
+    """Store a fact. It supersedes the fact with the same subject and predicate.
 
     Example: `butlers memory store-fact . user favorite_color "blue, like the sea" --importance 7`
     """
-    await call(
-        "memory_store_fact",
-        folder,
-        tenant,
-        as_json,
-        subject=subject,
-        predicate=predicate,
-        content=content,
-        importance=importance,
-        permanence=permanence,
-        scope=scope,
-        tags=several(tags),
-        entity_id=entity_id,
-        idempotency_key=idempotency_key,
-    )
 
 
 @app.command()
-@command
-async def store_rule(
+@tool_command("memory_store_rule")
+def store_rule(
     folder: Folder,
     content: Content,
     scope: StoreScope = None,
@@ -78,274 +62,209 @@ async def store_rule(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store a way of working worth repeating.
+    """Store a rule: how to do something well.
 
     Example: `butlers memory store-rule . "Ask before you send an email" --tags email`
     """
-    await call(
-        "memory_store_rule",
-        folder,
-        tenant,
-        as_json,
-        content=content,
-        scope=scope,
-        tags=several(tags),
-        permanence=permanence,
-        idempotency_key=idempotency_key,
-    )
 
 
 @app.command()
-@command
-async def store_episode(
+@tool_command("memory_store_episode")
+def store_episode(
     folder: Folder,
     content: Content,
     butler: Butler = None,
-    session_id: Annotated[str | None, typer.Option(help="The session it happened in, a UUID.")] = None,
+    session_id: Annotated[str | None, typer.Option(help="The id of its session, a UUID.")] = None,
     importance: Importance = None,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store what happened; it is distilled into facts and rules later, then expires.
+    """Store an episode. Consolidation turns it into facts and rules before it expires.
 
     Example: `butlers memory store-episode . "We planned the trip to Lisbon"`
     """
-    await call(
-        "memory_store_episode",
-        folder,
-        tenant,
-        as_json,
-        content=content,
-        butler=butler,
-        session_id=session_id,
-        importance=importance,
-        idempotency_key=idempotency_key,
-    )
 
 
 @app.command()
-@command
-async def search(
+@tool_command("memory_search")
+def search(
     folder: Folder,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Words or a question.")],
     types: Annotated[
-        list[str] | None, typer.Option(help="episode, fact, rule: a,b or the option repeated; all by default.")
+        list[str] | None, typer.Option(help="episode, fact, rule: a,b or the option repeated. Default: all.")
     ] = None,
     scope: Scope = None,
     mode: Annotated[str | None, typer.Option(help="semantic, keyword, hybrid or blended.")] = None,
     limit: Limit = None,
-    min_confidence: Annotated[float | None, typer.Option(help="Leave out what is believed less, 0 to 1.")] = None,
+    min_confidence: Annotated[
+        float | None, typer.Option(help="Leave out memories with less confidence, 0 to 1.")
+    ] = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search episodes, facts and rules; nothing is noted as used.
+    """Search episodes, facts and rules. The search does not count as use.
 
     Example: `butlers memory search . "what does she like to eat" --types fact --limit 5`
     """
-    await call(
-        "memory_search",
-        folder,
-        tenant,
-        as_json,
-        query=query,
-        types=several(types),
-        scope=scope,
-        mode=mode,
-        limit=limit,
-        min_confidence=min_confidence,
-    )
 
 
 @app.command()
-@command
-async def recall(
+@tool_command("memory_recall")
+def recall(
     folder: Folder,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What is about to be dealt with.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, in a few words.")],
     scope: Scope = None,
     limit: Limit = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Recall the facts and rules that matter for a topic, and note that they were used.
+    """Recall the facts and rules that matter for a topic. They count as used.
 
     Example: `butlers memory recall . "dinner with Ada" --limit 3`
     """
-    await call("memory_recall", folder, tenant, as_json, topic=topic, scope=scope, limit=limit)
 
 
 @app.command()
-@command
-async def context(
+@tool_command("memory_context")
+def context(
     folder: Folder,
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What a session is started with.")],
+    trigger_prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt of the session.")],
     butler: Butler = None,
-    token_budget: Annotated[int | None, typer.Option(help="How many tokens it may take.")] = None,
+    token_budget: Annotated[int | None, typer.Option(help="The maximum number of tokens.")] = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the block of memories a session with that prompt starts with.
+    """Print the memories that a session with this prompt starts with.
 
     Example: `butlers memory context . "Plan dinner with Ada" --token-budget 500`
     """
-    await call(
-        "memory_context", folder, tenant, as_json, trigger_prompt=prompt, butler=butler, token_budget=token_budget
-    )
 
 
 @app.command()
-@command
-async def get(folder: Folder, type_: Type, memory_id: Id, tenant: Tenant = None, as_json: AsJson = False) -> None:
-    """Show one memory whole, whatever its state.
+@tool_command("memory_get")
+def get(folder: Folder, memory_type: Type, memory_id: Id, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Show one memory with all its fields, in any state.
 
     Example: `butlers memory get . fact 3f2a8c1e-…`
     """
-    await call("memory_get", folder, tenant, as_json, memory_type=type_, memory_id=memory_id)
 
 
 @app.command()
-@command
-async def confirm(
+@tool_command("memory_confirm")
+def confirm(
     folder: Folder,
-    type_: Type,
+    memory_type: Type,
     memory_id: Id,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Confirm that a fact or rule still holds; unconfirmed ones fade.
+    """Confirm that a fact or rule still holds. Unconfirmed ones fade.
 
     Example: `butlers memory confirm . fact 3f2a8c1e-…`
     """
-    await _change("memory_confirm", folder, tenant, as_json, type_, memory_id, idempotency_key)
 
 
 @app.command()
-@command
-async def forget(
+@tool_command("memory_forget")
+def forget(
     folder: Folder,
-    type_: Type,
+    memory_type: Type,
     memory_id: Id,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a memory out of every search; it stays on record and can be restored.
+    """Forget a memory: no search finds it. It can be restored.
 
     Example: `butlers memory forget . fact 3f2a8c1e-…`
     """
-    await _change("memory_forget", folder, tenant, as_json, type_, memory_id, idempotency_key)
 
 
 @app.command()
-@command
-async def restore(
+@tool_command("memory_restore")
+def restore(
     folder: Folder,
-    type_: Type,
+    memory_type: Type,
     memory_id: Id,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a forgotten memory back into searches.
+    """Restore a forgotten memory.
 
     Example: `butlers memory restore . fact 3f2a8c1e-…`
     """
-    await _change("memory_restore", folder, tenant, as_json, type_, memory_id, idempotency_key)
 
 
 @app.command()
-@command
-async def links(
+@tool_command("memory_links")
+def links(
     folder: Folder,
-    type_: Type,
+    memory_type: Type,
     memory_id: Id,
-    direction: Annotated[str | None, typer.Option(help="outgoing, incoming or both (the default).")] = None,
+    direction: Annotated[str | None, typer.Option(help="outgoing, incoming or both. Default: both.")] = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a memory was derived from, replaced, or led to.
+    """Show the links of a memory: its sources, and what it supersedes, supports or contradicts.
 
     Example: `butlers memory links . fact 3f2a8c1e-… --direction outgoing`
     """
-    await call("memory_links", folder, tenant, as_json, memory_type=type_, memory_id=memory_id, direction=direction)
 
 
 @app.command()
-@command
-async def history(folder: Folder, type_: Type, memory_id: Id, tenant: Tenant = None, as_json: AsJson = False) -> None:
-    """Show what happened to a memory, what it superseded and what superseded it.
+@tool_command("memory_history")
+def history(folder: Folder, memory_type: Type, memory_id: Id, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """Show the events of a memory, the facts it superseded and those that superseded it.
 
     Example: `butlers memory history . fact 3f2a8c1e-…`
     """
-    await call("memory_history", folder, tenant, as_json, memory_type=type_, memory_id=memory_id)
 
 
 @app.command()
-@command
-async def helpful(
+@tool_command("memory_mark_helpful")
+def helpful(
     folder: Folder, rule_id: RuleId, idempotency_key: Key = None, tenant: Tenant = None, as_json: AsJson = False
 ) -> None:
-    """Report that applying a rule worked.
+    """Report that a rule helped.
 
     Example: `butlers memory helpful . 3f2a8c1e-…`
     """
-    await call("memory_mark_helpful", folder, tenant, as_json, rule_id=rule_id, idempotency_key=idempotency_key)
 
 
 @app.command()
-@command
-async def harmful(
+@tool_command("memory_mark_harmful")
+def harmful(
     folder: Folder,
     rule_id: RuleId,
-    reason: Annotated[str | None, typer.Option(help="What went wrong, in a sentence.")] = None,
+    reason: Annotated[str | None, typer.Option(help="What went wrong, in one sentence.")] = None,
     idempotency_key: Key = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report that applying a rule caused a problem.
+    """Report that a rule did harm.
 
     Example: `butlers memory harmful . 3f2a8c1e-… --reason "It woke everybody"`
     """
-    await call(
-        "memory_mark_harmful",
-        folder,
-        tenant,
-        as_json,
-        rule_id=rule_id,
-        reason=reason,
-        idempotency_key=idempotency_key,
-    )
 
 
 @app.command()
-@command
-async def stats(
+@tool_command("memory_stats")
+def stats(
     folder: Folder = HERE,
-    scope: Annotated[str | None, typer.Option(help="Counts global and this scope; everything by default.")] = None,
+    scope: Annotated[str | None, typer.Option(help="Count global and this scope. Default: all.")] = None,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count memories by state.
+    """Count memories by type and state.
 
     Example: `butlers memory stats .`
     """
-    await call("memory_stats", folder, tenant, as_json, scope=scope)
 
 
-for name, each in (*memory_export.COMMANDS.items(), *memory_jobs.COMMANDS.items(), *memory_removal.COMMANDS.items()):
-    app.command(name=name)(each)
+for commands in (memory_export.COMMANDS, memory_jobs.COMMANDS, memory_removal.COMMANDS):
+    for name, function in commands.items():
+        app.command(name=name)(function)
 app.add_typer(entities.app, name="entity")
-
-
-async def _change(
-    tool: str,
-    folder: Path,
-    tenant: str | None,
-    as_json: bool,
-    memory_type: str,
-    memory_id: str,
-    idempotency_key: str | None,
-) -> None:
-    about = {"memory_type": memory_type, "memory_id": memory_id, "idempotency_key": idempotency_key}
-    await call(tool, folder, tenant, as_json, **about)

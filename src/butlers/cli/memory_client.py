@@ -1,13 +1,14 @@
-"""How `butlers memory` reaches the memory: the butler opened, a tool's arguments checked, the tool called."""
+"""Access to a butler's memory: open it, validate arguments, call a tool and show its answer."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from butlers.cli.output import command, show
 from butlers.errors import ConfigurationFault, InvalidInput
 
 if TYPE_CHECKING:
@@ -15,21 +16,13 @@ if TYPE_CHECKING:
     from butlers.contract import Tool
     from butlers.modules.memory.runtime import Memory
 
-Key = Annotated[str | None, typer.Option(help="The same key again carries the request out once.")]
-Tenant = Annotated[str | None, typer.Option(help="Whose memories; the configured tenant by default.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A running memory, and who uses it."""
-
-    memory: "Memory"
-    caller: "Caller"
+Key = Annotated[str | None, typer.Option(help="Repeat a request with the same key to carry it out only once.")]
+Tenant = Annotated[str | None, typer.Option(help="The tenant. Default: the configured one.")]
 
 
 @asynccontextmanager
-async def opened(folder: Path, tenant: str | None) -> AsyncIterator[Opened]:
-    """The memory of the butler in that folder, for as long as the block lasts."""
+async def open_memory(folder: Path, tenant: str | None) -> "AsyncIterator[tuple[Memory, Caller]]":
+    """Open the memory of the butler in a folder. Raises a configuration fault when the butler has none."""
     from butlers import app
     from butlers.environment import read_environment
 
@@ -40,44 +33,54 @@ async def opened(folder: Path, tenant: str | None) -> AsyncIterator[Opened]:
                 f"the butler {butler.config.butler.name} has no memory",
                 hint="Set `enabled = true` under [modules.memory] in its butler.toml.",
             )
-        yield Opened(module.state, butler.caller(tenant))
+        yield module.state, butler.caller(tenant)
 
 
-async def call(name: str, folder: Path, tenant: str | None, as_json: bool, /, **arguments: Any) -> None:
-    """Call the tool of that name and show what it answers; arguments that are None are left out."""
+def tool_command(tool: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command that calls a tool with the command's own arguments; the function is only a signature."""
+
+    def decorate(signature: Callable[..., None]) -> Callable[..., None]:
+        @wraps(signature)
+        async def run(folder: Path, tenant: str | None, as_json: bool, **arguments: Any) -> None:
+            await call_tool(tool, folder, tenant, as_json, arguments)
+
+        return command(run)
+
+    return decorate
+
+
+async def call_tool(name: str, folder: Path, tenant: str | None, as_json: bool, arguments: Mapping[str, Any]) -> None:
+    """Call a tool and show its answer; arguments that are None are left out."""
     from butlers.cli import entity_views, memory_views
-
-    views = {**memory_views.VIEWS, **entity_views.VIEWS}
-    memory_views.show(await _answer(name, folder, tenant, arguments), views[name], as_json=as_json)
-
-
-async def _answer(name: str, folder: Path, tenant: str | None, arguments: Mapping[str, Any]) -> Any:
     from butlers.modules.memory.tools import TOOLS
 
     tool = next(each for each in TOOLS if each.name == name)
-    said = accepted(tool, {word: value for word, value in arguments.items() if value is not None})
-    async with opened(folder, tenant) as reached:
+    valid = validate_arguments(tool, arguments)
+    async with open_memory(folder, tenant) as (memory, caller):
         if "butler" in get_type_hints(tool.function):
-            said.setdefault("butler", reached.memory.butler)
-        return await tool.function(reached.memory, reached.caller, **said)
+            valid.setdefault("butler", memory.butler)
+        answer = await tool.function(memory, caller, **valid)
+    show(answer, {**memory_views.VIEWS, **entity_views.VIEWS}[name], as_json=as_json)
 
 
-def several(values: list[str] | None) -> list[str] | str | None:
-    """The words of an option that takes many: repeated, separated by commas, or as a JSON list."""
+def split_values(values: list[str] | None) -> list[str] | str | None:
+    """Return the values of an option that is repeated or has commas; a JSON list is returned as it is."""
     if values is not None and len(values) == 1 and values[0].lstrip().startswith("["):
         return values[0]
     return [word.strip() for value in values or () for word in value.split(",") if word.strip()] or None
 
 
-def accepted(tool: "Tool", arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the tool takes them, checked as they are for an agent."""
+def validate_arguments(tool: "Tool", arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments as the tool takes them, validated as for an agent. Raises invalid input."""
     import pydantic
 
+    split = {name: split_values(value) if isinstance(value, list) else value for name, value in arguments.items()}
+    given = {name: value for name, value in split.items() if value is not None}
     hints = get_type_hints(tool.function, include_extras=True)
-    fields: dict[str, Any] = {name: (hints[name], ...) for name in arguments}
+    fields: dict[str, Any] = {name: (hints[name], ...) for name in given}
     try:
-        return dict(pydantic.create_model(tool.name, **fields)(**arguments))
+        return dict(pydantic.create_model(tool.name, **fields)(**given))
     except pydantic.ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        complaints = (f"{str(detail['loc'][0]).replace('_', '-')}: {detail['msg']}" for detail in details)
-        raise InvalidInput("; ".join(complaints), hint="--help says what each word takes.") from None
+        problems = (f"{str(detail['loc'][0]).replace('_', '-')}: {detail['msg']}" for detail in details)
+        raise InvalidInput("; ".join(problems), hint="See --help for what each argument accepts.") from None

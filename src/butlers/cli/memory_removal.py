@@ -1,4 +1,4 @@
-"""`butlers memory retract-from` and `erase`: what came from a bad source, and what is to be gone for good."""
+"""The `butlers memory retract-from` and `erase` commands."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from butlers.cli.memory_client import Tenant, accepted, opened
-from butlers.cli.output import HERE, AsJson, Folder, ask, command
+from butlers.cli.memory_client import Tenant, open_memory, validate_arguments
+from butlers.cli.output import HERE, AsJson, Folder, ask, command, show
 from butlers.cli.progress import progress
 from butlers.errors import InvalidInput
 
@@ -17,18 +17,20 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 @command
 async def retract_from(
     folder: Folder = HERE,
-    session: Annotated[str | None, typer.Option(help="Everything this session stored or led to.")] = None,
-    episode: Annotated[str | None, typer.Option(help="Everything this episode led to.")] = None,
-    also_elsewhere: Annotated[
-        bool, typer.Option("--also-elsewhere", help="What other episodes say as well, too.")
+    session: Annotated[
+        str | None, typer.Option(help="Retract all that this session stored, and all derived from it.")
+    ] = None,
+    episode: Annotated[str | None, typer.Option(help="Retract this episode, and all derived from it.")] = None,
+    include_corroborated: Annotated[
+        bool, typer.Option("--include-corroborated", help="Also retract memories that other episodes corroborate.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list it.")] = False,
-    undo: Annotated[str | None, typer.Option(help="A retraction's id: bring back what it took.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the memories, and change nothing.")] = False,
+    undo: Annotated[str | None, typer.Option(help="The id of a retraction to undo.")] = None,
     yes: Yes = False,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """List everything that came from a session or an episode, and take it back together once you have said yes.
+    """Retract all memories that came from a session or an episode. The command lists them and asks first.
 
     Example: `butlers memory retract-from . --session 3f2a8c1e-…`
     """
@@ -36,62 +38,61 @@ async def retract_from(
     from butlers.modules.memory.tools.retraction import memory_retract_from as tool
 
     if undo and dry_run:
-        raise InvalidInput("--undo can't be tried without doing it", hint="Leave --dry-run out.")
-    said = {"session_id": session, "episode_id": episode, "undo": undo, "also_elsewhere": also_elsewhere}
-    words = accepted(tool, {name: value for name, value in said.items() if value is not None})
-    async with opened(folder, tenant) as reached:
+        raise InvalidInput("--undo has no dry run", hint="Leave --dry-run out.")
+    given = {"session_id": session, "episode_id": episode, "undo": undo, "include_corroborated": include_corroborated}
+    arguments = validate_arguments(tool, given)
+    async with open_memory(folder, tenant) as (memory, caller):
 
-        async def call(**more: Any) -> Any:
-            return await tool.function(reached.memory, reached.caller, **words, **more)
+        async def call(*, dry_run: bool) -> Any:
+            return await tool.function(memory, caller, **arguments, dry_run=dry_run)
 
         answer = await call(dry_run=True)
         if not undo and not dry_run and answer["found"]:
             if not yes:
-                memory_views.show(answer, memory_views.retracted, as_json=False, aside=as_json)
-                _ask("Take all of this back?", "nothing was taken back")
+                show(answer, memory_views.retraction, as_json=False, to_stderr=as_json)
+                _ask("Retract all of these?", "nothing was retracted")
             answer = await call(dry_run=False)
-    memory_views.show(answer, memory_views.retracted, as_json=as_json)
+    show(answer, memory_views.retraction, as_json=as_json)
 
 
 @command
 async def erase(
     folder: Folder,
     what: Annotated[str, typer.Argument(metavar="WHAT", help="episode, fact, rule, entity or tenant.")],
-    memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Its id; a tenant has none.")] = None,
+    memory_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="Its id; none for a tenant.")] = None,
     yes: Yes = False,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a memory, an entity with all that is known of it, or everything of a tenant, for good.
+    """Delete a memory, an entity with all its facts, or all data of a tenant. It can't be undone.
 
     Example: `butlers memory erase . entity 3f2a8c1e-…`
     """
     from butlers.cli import memory_views
     from butlers.modules.memory.domain.model import MemoryType
     from butlers.modules.memory.operations import erasure
-    from butlers.modules.memory.tools.arguments import parse_entity_id, parse_memory_id
+    from butlers.modules.memory.tools.arguments import parse_entity_id, parse_id
 
     if what not in {*MemoryType, "entity", "tenant"} or (memory_id is None) != (what == "tenant"):
-        raise InvalidInput("what is to be erased is not clear", hint="Say `fact ID`, `entity ID` or `tenant`.")
-    async with opened(folder, tenant) as reached:
-        memory, caller = reached.memory, reached.caller
+        raise InvalidInput("erase takes a type and an id, or tenant", hint="Pass `fact ID`, `entity ID` or `tenant`.")
+    async with open_memory(folder, tenant) as (memory, caller):
         if not yes:
-            whom = f"everything of the tenant {caller.tenant}" if what == "tenant" else f"{what} {memory_id}"
-            _ask(f"Delete {whom} for good? Nothing can bring it back.", "nothing was deleted")
+            target = f"all data of the tenant {caller.tenant}" if what == "tenant" else f"{what} {memory_id}"
+            _ask(f"Delete {target}? It can't be undone.", "nothing was deleted")
         if memory_id is None:
-            with progress("erasing") as told:
-                done = await erasure.erase_tenant(memory, caller, tell=told)
+            with progress("erasing") as update:
+                result = await erasure.erase_tenant(memory, caller, progress=update)
         elif what == "entity":
-            done = await erasure.erase_entity(memory, caller, parse_entity_id("ID", memory_id))
+            result = await erasure.erase_entity(memory, caller, parse_entity_id("ID", memory_id))
         else:
-            done = await erasure.erase_memory(memory, caller, MemoryType(what), parse_memory_id("ID", memory_id))
-    memory_views.show(done, memory_views.erased, as_json=as_json)
+            result = await erasure.erase_memory(memory, caller, MemoryType(what), parse_id("ID", memory_id))
+    show(result, memory_views.erasure, as_json=as_json)
 
 
-def _ask(question: str, refused: str) -> None:
+def _ask(question: str, refusal: str) -> None:
     if not sys.stdin.isatty():
-        raise InvalidInput("nobody is there to be asked", hint="Say --yes, or --dry-run to see what it would do.")
-    ask(question, refused)
+        raise InvalidInput("stdin is not a terminal, so the question can't be answered", hint="Pass --yes.")
+    ask(question, refusal)
 
 
 COMMANDS: Mapping[str, Callable[..., None]] = {"retract-from": retract_from, "erase": erase}

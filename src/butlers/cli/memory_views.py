@@ -1,276 +1,239 @@
-"""How memories look on a terminal: as text, whatever they say."""
+"""Text views of the answers of memory tools and operations."""
 
-import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from io import TextIOWrapper
+from datetime import datetime
 from typing import Any
 
-import typer
-from rich.console import Console, Group, RenderableType
-from rich.panel import Panel
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from butlers.cli.output import spelled
+from butlers.cli.tables import TextTable, fields, styled, visible
 
-_PARTS = ("similarity", "rank", "coverage", "rrf_score", "relevance", "importance", "recency")
-_TWICE = {"type"}
+_SIGNALS = ("confidence", "similarity", "rank", "coverage", "rrf_score", "relevance", "importance", "recency")
 
 View = Callable[[Any], RenderableType]
 
 
-def show(answer: Any, view: View, *, as_json: bool, aside: bool = False) -> None:
-    """What was answered: exactly, for programs; readable, for people. Aside is on stderr."""
-    if as_json:
-        typer.echo(json.dumps(answer), err=aside)
-        return
-    # A terminal that can't write a character gets its number instead.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    shown = view(answer)
-    # Text alone is left to the terminal to wrap: it can be copied, or piped, as it is.
-    alone = isinstance(shown, Text)
-    Console(stderr=aside, markup=False, highlight=False, emoji=False).print(shown, soft_wrap=alone)
-
-
-def visible(value: object) -> Text:
-    """A value as text that can't do anything: what steers a terminal is spelled out."""
-    if isinstance(value, float):
-        return Text(f"{value:.3f}")
-    if isinstance(value, Mapping):
-        return Text("\n").join(Text(f"{name}: ") + visible(each) for name, each in value.items())
-    if isinstance(value, (list, tuple)):
-        return Text(", ").join(visible(each) for each in value)
-    text = "" if value is None else str(value)
-    return Text(spelled(text))
-
-
 def plain(text: str) -> Text:
-    """A text as it stands."""
+    """Render a text without a frame."""
     return visible(text.rstrip("\n"))
 
 
 def stored(kind: str) -> View:
-    """What became of a memory that was to be stored."""
+    """Return a view of a stored or confirmed memory of this kind."""
 
     def view(answer: Mapping[str, Any]) -> RenderableType:
         if answer.get("confirmed_existing"):
-            return visible(f"This {kind} was known and is confirmed: {answer['id']}")
-        instead = f", in place of {answer['superseded_id']}" if "superseded_id" in answer else ""
-        until = f", until {answer['expires_at']}" if "expires_at" in answer else ""
-        return visible(f"Stored the {kind} {answer['id']}{instead}{until}")
+            return visible(f"Confirmed the existing {kind} {answer['id']}")
+        superseded = f", which supersedes {answer['superseded_id']}" if "superseded_id" in answer else ""
+        expiry = f", which expires at {answer['expires_at']}" if "expires_at" in answer else ""
+        return visible(f"Stored the {kind} {answer['id']}{superseded}{expiry}")
 
     return view
 
 
-def found(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Memories with their scores, the best first."""
+def search_results(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Render memories with their scores, the best first."""
     if not memories:
         return Text("Nothing was found.")
-    table = _table("score", "memory")
-    for memory in memories:
-        table.add_row(visible(memory["score"]), _memory(memory))
-    return table
-
-
-def _memory(memory: Mapping[str, Any]) -> Text:
-    about = [memory["memory_type"], memory.get("subject"), memory.get("predicate"), memory.get("maturity")]
-    head = Text(" · ").join(visible(part) for part in about if part)
-    confidence = {"confidence": memory["confidence"]} if "confidence" in memory else {}
-    parts = confidence | {name: memory[name] for name in _PARTS if name in memory}
-    told = Text(", ").join(Text(f"{name.removesuffix('_score')} ") + visible(part) for name, part in parts.items())
-    head.stylize("bold")
-    foot = Text(f"{memory['id']}\n") + told
-    foot.stylize("dim")
-    return Text("\n").join((head, visible(memory["content"]), foot))
+    rows = [
+        {
+            "score": memory["score"],
+            "memory": _heading(memory, "memory_type", "subject", "predicate", "maturity"),
+            "content": memory["content"],
+            "id": styled(memory["id"], "dim"),
+            "signals": _signals(memory),
+        }
+        for memory in memories
+    ]
+    return TextTable("score | memory / content / id / signals", rows)
 
 
 def record(answer: Mapping[str, Any]) -> RenderableType:
-    """Everything about one thing."""
-    return _fields({name: value for name, value in answer.items() if name not in _TWICE})
+    """Render all fields of one memory or entity."""
+    # memory_get repeats the memory type as `type`.
+    return fields({name: value for name, value in answer.items() if name != "type"})
 
 
-def sections(answer: Mapping[str, Any]) -> RenderableType:
-    """Counts, by what they count."""
-    groups = {name: part for name, part in answer.items() if isinstance(part, Mapping)}
-    panels = (Panel(_fields(part), title=name, title_align="left", expand=False) for name, part in groups.items())
-    return Group(visible(f"scopes: {', '.join(answer['scopes'])}"), *panels)
+def statistics(answer: Mapping[str, Any]) -> RenderableType:
+    """Render counts in sections."""
+    parts: list[RenderableType] = [visible(f"scopes: {', '.join(answer['scopes'])}")]
+    for name, section in answer.items():
+        if isinstance(section, Mapping):
+            parts += [styled(f"\n{name}", "bold underline"), fields(section)]
+    return Group(*parts)
 
 
 def links(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """The edges of a memory."""
+    """Render the links of a memory."""
     if not answer:
-        return Text("It has no links.")
-    table = _table("relation", "from and to")
-    for link in answer:
-        ends = "{source_type} {source_id}\n{target_type} {target_id}".format(**link)
-        table.add_row(visible(link["relation"]), visible(ends))
-    return table
+        return Text("The memory has no links.")
+    rows = [
+        {
+            "relation": link["relation"],
+            "from": "{source_type} {source_id}".format(**link),
+            "to": "{target_type} {target_id}".format(**link),
+        }
+        for link in answer
+    ]
+    return TextTable("relation | from: / to:", rows)
 
 
 def history(answer: Mapping[str, Any]) -> RenderableType:
-    """What happened to a memory, and the facts before and after it."""
-    happened = _table("when", "event")
-    for event in answer["events"]:
-        said = visible(f"{event['event_type']} by {event['actor']}\n") + visible(event["payload"])
-        happened.add_row(_moment(event["occurred_at"]), said)
-    parts: list[RenderableType] = [visible(f"{answer['memory_type']} {answer['id']}"), happened]
+    """Render the events of a memory, and the facts before and after it."""
+    events = [
+        {
+            "when": _time(event["occurred_at"]),
+            "event": f"{event['event_type']} by {event['actor']}",
+            "payload": event["payload"],
+        }
+        for event in answer["events"]
+    ]
+    parts: list[RenderableType] = [
+        visible(f"{answer['memory_type']} {answer['id']}"),
+        TextTable("when | event / payload", events),
+    ]
     for name in ("superseded", "superseded_by"):
         if answer[name]:
-            parts += [Text(f"\n{name.replace('_', ' ')}:"), _chain(answer[name])]
+            rows = [{"when": _time(fact["created_at"]), "fact": fact["content"], **fact} for fact in answer[name]]
+            parts += [Text(f"\n{name.replace('_', ' ')}:"), TextTable("when | fact / id", rows)]
     return Group(*parts)
 
 
-def counted(answer: Mapping[str, Any]) -> RenderableType:
-    """What an export or an import did, by kind."""
+def transfer(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the counts and the speed of an export or an import."""
     columns = [name for name in ("exported", "imported", "skipped") if name in answer]
-    table = Table(header_style="bold")
-    table.add_column("kind")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for kind in answer[columns[0]]:
-        table.add_row(visible(kind), *(visible(answer[column][kind]) for column in columns))
-    pace = f"{answer['memories']} memories in {answer['seconds']:.1f} s, {answer['memories_per_second']:.1f}/s"
-    return Group(visible(f"tenant {answer['tenant']}"), table, Text(pace))
+    rows = [{"kind": kind, **{name: answer[name][kind] for name in columns}} for kind in answer[columns[0]]]
+    speed = f"{answer['memories']} memories in {answer['seconds']:.1f} s, {answer['memories_per_second']:.1f}/s"
+    return Group(visible(f"tenant {answer['tenant']}"), TextTable(" | ".join(("kind", *columns)), rows), Text(speed))
 
 
 def prompts(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """What a model would be sent, group by group."""
+    """Render the prompts that consolidation would send."""
     if not answer:
-        return Text("Nothing waits to be consolidated.")
-    parts = []
-    for each in answer:
-        told = "{tenant} · {butler}: {episodes} of {waiting} waiting episodes, {tokens} tokens\n".format(**each)
-        head = visible(told)
-        head.stylize("bold")
-        parts.append(head + plain(each["prompt"]))
-    return Text("\n\n").join(parts)
+        return Text("No episodes are pending.")
+    heading = "{tenant} · {butler}: {episodes} of {waiting} pending episodes, {tokens} tokens\n"
+    return Text("\n\n").join(styled(heading.format(**each), "bold") + plain(each["prompt"]) for each in answer)
 
 
-def consolidated(answer: Mapping[str, Any]) -> RenderableType:
-    """What a run of consolidation did, and what was learned."""
-    counted = {name: answer[name] for name in answer if name not in {"learned", "errors", "dry_run", "status"}}
-    parts: list[RenderableType] = [_fields(counted)]
+def consolidation(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the counts of a consolidation, the new memories and the errors."""
+    counts = {name: answer[name] for name in answer if name not in {"learned", "errors", "dry_run", "status"}}
+    parts: list[RenderableType] = [fields(counts)]
     if answer.get("learned"):
-        table = _table("learned", "from")
-        for each in answer["learned"]:
-            about = [each["memory_type"], each.get("subject"), each.get("predicate")]
-            head = Text(" · ").join(visible(part) for part in about if part)
-            head.stylize("bold")
-            said = Text("\n").join((head, visible(each["content"]), visible(each["id"])))
-            table.add_row(said, visible("\n".join(each["evidence"])))
-        parts.append(table)
+        rows = [
+            {
+                "learned": _heading(memory, "memory_type", "subject", "predicate"),
+                "content": memory["content"],
+                "id": memory["id"],
+                "from": "\n".join(memory["evidence"]),
+            }
+            for memory in answer["learned"]
+        ]
+        parts.append(TextTable("from | learned / content / id", rows))
     if answer.get("errors"):
-        parts.append(visible("\n".join(["Not everything went well:", *answer["errors"]])))
+        parts.append(visible("\n".join(["Errors:", *answer["errors"]])))
     return Group(*parts)
 
 
-def did(answer: Mapping[str, Any]) -> RenderableType:
-    """What a job did, by its counts, and what it warns of."""
+def job_result(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the counts and the warnings of a job."""
     counts = {name: value for name, value in answer.items() if name not in {"warnings", "dry_run"}}
-    head = [Text("Nothing was changed; it would be:")] if answer.get("dry_run") else []
-    return Group(*head, _fields(counts), *(visible(warning) for warning in answer.get("warnings", ())))
+    heading = [Text("Nothing was changed. A run would give:")] if answer.get("dry_run") else []
+    return Group(*heading, fields(counts), *(visible(warning) for warning in answer.get("warnings", ())))
 
 
-def retracted(answer: Mapping[str, Any]) -> RenderableType:
-    """What came from a session or an episode, and what became of it."""
+def retraction(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the memories from a session or an episode, and the result of their retraction."""
     if "restored" in answer:
-        left = (
-            f" Changed since then and left alone: {', '.join(answer['left_alone'])}." if answer["left_alone"] else ""
-        )
-        return visible(f"{answer['restored']} memories are back.{left}")
+        left = answer["left_alone"]
+        skipped = f" Not restored, because they changed since then: {', '.join(left)}." if left else ""
+        return visible(f"Restored {answer['restored']} memories.{skipped}")
     if not answer["found"]:
         return Text("Nothing came from there.")
-    table = _table("memory", "state")
-    for each in answer["found"]:
-        about = " · ".join(str(each[name]) for name in ("memory_type", "subject", "predicate") if each.get(name))
-        also = f"\nalso said by {each['said_elsewhere']} other episodes" if "said_elsewhere" in each else ""
-        table.add_row(visible(f"{about}\n{each['content']}\n{each['id']}"), visible(f"{each['state']}{also}"))
+    rows = [
+        {
+            "state": memory["state"],
+            "memory": _heading(memory, "memory_type", "subject", "predicate"),
+            "content": memory["content"],
+            "id": memory["id"],
+            "corroborated_by": f"{memory['corroborated_by']} other episodes" if "corroborated_by" in memory else "",
+        }
+        for memory in answer["found"]
+    ]
+    table = TextTable("state | memory / content / id / corroborated_by:", rows)
     if answer["dry_run"]:
         return Group(table, Text("Nothing was changed."))
     counts = ", ".join(f"{count} {kind}" for kind, count in answer["retracted"].items())
-    back = (
-        f" {len(answer['brought_back'])} facts that had been replaced hold again." if answer["brought_back"] else ""
-    )
-    told = f"Taken back: {counts}.{back} To undo it: --undo {answer['retraction_id']}"
-    return Group(table, visible(told))
+    active = len(answer["brought_back"])
+    restored = f" {active} facts that they had superseded are active again." if active else ""
+    return Group(table, visible(f"Retracted: {counts}.{restored} To undo it: --undo {answer['retraction_id']}"))
 
 
-def erased(answer: Mapping[str, Any]) -> RenderableType:
-    """What is gone for good, and what is left."""
-    parts: list[RenderableType] = [Text("Erased:"), _fields(answer["erased"])]
+def erasure(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the counts of deleted rows, and where the same text is still stored."""
+    parts: list[RenderableType] = [Text("Erased:"), fields(answer["erased"])]
     if "left" in answer:
-        parts += [Text("Left of it:"), _fields(answer["left"])]
-    if answer.get("still_said"):
-        places = "\n".join("{kind} {id}".format(**each) for each in answer["still_said"])
-        parts.append(visible(f"The same words still stand in:\n{places}"))
-    elif "still_said" in answer:
-        parts.append(Text("Its words stand nowhere else."))
+        parts += [Text("Remaining:"), fields(answer["left"])]
+    if answer.get("mentions"):
+        mentions = "\n".join("{kind} {id}".format(**each) for each in answer["mentions"])
+        parts.append(visible(f"The same text is still stored in:\n{mentions}"))
+    elif "mentions" in answer:
+        parts.append(Text("The text is stored nowhere else."))
     if not answer["vacuumed"]:
-        parts.append(Text("The server keeps deleted rows until its next vacuum: only the owner can ask for one."))
+        parts.append(Text("Deleted rows stay on disk until the next vacuum, which only the database owner can run."))
     return Group(*parts)
 
 
-def given_up(answer: Mapping[str, Any]) -> RenderableType:
-    """Episodes that consolidation gave up, or how many of them wait again."""
+def dead_letters(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the dead-lettered episodes, or the number of retried ones."""
     if "requeued" in answer:
-        return visible(f"{answer['requeued']} episodes wait to be consolidated again.")
+        return visible(f"{answer['requeued']} episodes are pending again.")
     if not answer["dead_letters"]:
-        return Text("No episode was given up.")
-    table = _table("when", "episode", "why")
-    for each in answer["dead_letters"]:
-        said = visible(f"{each['content']}\n{each['id']}")
-        table.add_row(_moment(each["created_at"]), said, visible(each["last_consolidation_error"]))
-    return table
+        return Text("There are no dead letters.")
+    rows = [
+        {
+            "when": _time(episode["created_at"]),
+            "episode": episode["content"],
+            "id": episode["id"],
+            "error": episode["last_consolidation_error"],
+        }
+        for episode in answer["dead_letters"]
+    ]
+    return TextTable("when | episode / id / error:", rows)
 
 
-def _chain(facts: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("when", "fact")
-    for fact in facts:
-        table.add_row(_moment(fact["created_at"]), visible(f"{fact['content']}\n{fact['id']}"))
-    return table
+def _heading(memory: Mapping[str, Any], *names: str) -> Text:
+    return styled(Text(" · ").join(visible(memory[name]) for name in names if memory.get(name)), "bold")
 
 
-def _moment(iso: str) -> Text:
-    return visible(iso[:19].replace("T", " "))
+def _signals(memory: Mapping[str, Any]) -> Text:
+    signals = {name.removesuffix("_score"): memory[name] for name in _SIGNALS if name in memory}
+    return styled(Text(", ").join(Text(f"{name} ") + visible(value) for name, value in signals.items()), "dim")
 
 
-def _fields(values: Mapping[str, Any]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in values.items():
-        table.add_row(Text(name.replace("_", " ")), visible(value))
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(header_style="bold", show_lines=True)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _time(iso: str) -> datetime:
+    return datetime.fromisoformat(iso)
 
 
 VIEWS: Mapping[str, View] = {
     "memory_store_episode": stored("episode"),
     "memory_store_fact": stored("fact"),
     "memory_store_rule": stored("rule"),
-    "memory_search": found,
-    "memory_recall": found,
+    "memory_search": search_results,
+    "memory_recall": search_results,
     "memory_get": record,
     "memory_confirm": record,
     "memory_mark_helpful": record,
     "memory_mark_harmful": record,
     "memory_forget": record,
     "memory_restore": record,
-    "memory_stats": sections,
+    "memory_stats": statistics,
     "memory_links": links,
     "memory_history": history,
     "memory_context": plain,
-    "memory_run_consolidation": consolidated,
-    "memory_run_episode_cleanup": did,
-    "memory_dead_letters": given_up,
-    "memory_retract_from": retracted,
+    "memory_run_consolidation": consolidation,
+    "memory_run_episode_cleanup": job_result,
+    "memory_dead_letters": dead_letters,
+    "memory_retract_from": retraction,
 }

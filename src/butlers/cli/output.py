@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, JSON for programs, one line on stderr when something is refused."""
+"""The command wrapper, shared arguments, and output as JSON or text."""
 
 import asyncio
 import json
@@ -7,27 +7,29 @@ import os
 import signal
 import sys
 import unicodedata
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
 from butlers.errors import Conflict, Fault
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 P = ParamSpec("P")
 HERE = Path()
 _JOINERS = "\u200c\u200d"
-_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The butler's folder.", show_default=True)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """An async function as a command: faults become one line on stderr and exit code 1."""
+    """Make a command of an async function: a fault becomes one line on stderr and exit code 1."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -36,13 +38,14 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
         try:
             env = read_environment()
-            logs.configure_logging(env.log_level if _is_asked_for(function) else "warning", env.log_format)
-            asyncio.run(_finished(function(*args, **kwargs)))
+            logs.configure_logging(env.log_level if _logs_everything(function) else "warning", env.log_format)
+            asyncio.run(function(*args, **kwargs))
         except Fault as fault:
-            typer.echo(spelled(f"butlers: {fault.message.rstrip('.')}. {fault.advice}".rstrip()), err=True)
+            message = f"butlers: {fault.message.rstrip('.')}. {fault.hint}".rstrip()
+            typer.echo(escape_control_characters(message), err=True)
             raise typer.Exit(1) from None
         except asyncio.CancelledError:
-            # SIGTERM: a butler ended as it was told to; of anything else there is no answer.
+            # SIGTERM is the normal end of a running butler and a failure of every other command.
             raise typer.Exit(0 if function.__name__ == "run" else 143) from None
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
@@ -50,76 +53,63 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
             raise
         except Exception as error:
             logging.getLogger("butlers").debug("internal", exc_info=error)
-            said = f"butlers: {type(error).__name__}: something went wrong that should not have."
-            typer.echo(f"{said} Run it again with BUTLERS_LOG=debug for the traceback.", err=True)
+            typer.echo(
+                f"butlers: internal error {type(error).__name__}."
+                " Run the command again with BUTLERS_LOG=debug to see the traceback.",
+                err=True,
+            )
             raise typer.Exit(1) from None
 
     return run
 
 
-def _is_asked_for(function: Callable[..., object]) -> bool:
-    """Whether a command's log is more than its warnings: a butler's own, or where somebody set the level."""
+def _logs_everything(function: Callable[..., object]) -> bool:
+    """Return whether a command logs more than warnings: `run` does, and every command when BUTLERS_LOG is set."""
     return function.__name__ == "run" or bool(os.environ.get("BUTLERS_LOG", "").strip())
 
 
-async def _finished(work: Awaitable[None]) -> None:
-    await work
-
-
-def ask(question: str, refused: str) -> None:
-    """Go on only when somebody says yes. The question is on stderr, so that stdout has the answer alone."""
-    # The event loop has the signal for itself and would only note it: here somebody waits.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def ask(question: str, refusal: str) -> None:
+    """Raise a conflict with the refusal unless the answer is yes. The question goes to stderr."""
+    # The event loop only records SIGINT, and the read below would not end.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         typer.echo(f"{question} [y/N] ", err=True, nl=False)
-        said = sys.stdin.readline()
+        answer = sys.stdin.readline()
     finally:
-        signal.signal(signal.SIGINT, before)
-    if not said.endswith("\n"):
+        signal.signal(signal.SIGINT, previous)
+    if not answer.endswith("\n"):
         typer.echo(err=True)
-    if said.strip().lower() not in {"y", "yes"}:
-        raise Conflict(refused, hint="Answer y, or pass --yes.")
+    if answer.strip().lower() not in {"y", "yes"}:
+        raise Conflict(refusal, hint="Answer y, or pass --yes.")
 
 
-def show(rows: Sequence[object], columns: Sequence[str], *, as_json: bool, title: str = "") -> None:
-    """A table of these rows, or a JSON list."""
-    plain = [_plain(row) for row in rows]
+def show(answer: Any, view: "Callable[[Any], RenderableType]", *, as_json: bool, to_stderr: bool = False) -> None:
+    """Print an answer as JSON, or as its view renders it."""
     if as_json:
-        typer.echo(json.dumps(plain, default=str))
+        typer.echo(json.dumps(answer, default=str), err=to_stderr)
         return
-    from rich.console import Console
-    from rich.table import Table
+    from butlers.cli.tables import render
 
-    from butlers.cli.memory_views import visible
-
-    table = Table(title=title or None, title_justify="left", header_style="bold")
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column == "id")
-    for row in plain:
-        table.add_row(*(visible(_cell(row.get(column))) for column in columns))
-    Console().print(table)
+    render(view(answer), to_stderr=to_stderr)
 
 
-def spelled(text: str) -> str:
-    """The text with what steers a terminal spelled out."""
-    return "".join(_spelled(character) for character in text)
+def show_rows(rows: Sequence[Mapping[str, object]], layout: str, *, as_json: bool) -> None:
+    """Print rows as a JSON list, or as a table of this layout."""
+
+    def view(rows: Sequence[Mapping[str, object]]) -> "RenderableType":
+        from butlers.cli.tables import TextTable
+
+        return TextTable(layout, rows)
+
+    show(rows, view, as_json=as_json)
 
 
-def _spelled(character: str) -> str:
-    if character in _JOINERS or character == "\n" or unicodedata.category(character) not in _HIDDEN:
+def escape_control_characters(text: str) -> str:
+    """Return the text with every character that could control a terminal as an escape sequence."""
+    return "".join(_escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    if character in _JOINERS or character == "\n" or unicodedata.category(character) not in _UNPRINTABLE:
         return character
     return character.encode("unicode_escape").decode()
-
-
-def _plain(row: object) -> dict[str, Any]:
-    if is_dataclass(row) and not isinstance(row, type):
-        return asdict(row)
-    return dict(row)  # type: ignore[call-overload, no-any-return]
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, (list, tuple)):
-        return spelled(", ".join(str(item) for item in value))
-    return spelled(str(value))

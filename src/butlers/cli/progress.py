@@ -1,4 +1,4 @@
-"""How far long work is, where somebody watches."""
+"""A progress bar on stderr for long commands."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -6,20 +6,20 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Tell how far it is, how fast it goes and how long it will take, where somebody watches stderr."""
+def progress(activity: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that takes the done and the total count; it draws only when stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _, __: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task(doing, total=None, rate="")
+    columns = (TextColumn(activity), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(activity, total=None, rate="")
 
-        def told(done: int, total: int) -> None:
-            speed = progress.tasks[0].speed
-            progress.update(task, completed=done, total=total, rate=f"{speed:,.0f}/s" if speed else "")
+        def update(done: int, total: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, total=total, rate=f"{speed:,.0f}/s" if speed else "")
 
-        yield told
+        yield update

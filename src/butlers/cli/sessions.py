@@ -1,4 +1,4 @@
-"""`butlers trigger`, `connect` and `hook`: sessions of the butler's own, and those of Claude Code."""
+"""The `butlers trigger`, `connect` and `hook` commands."""
 
 import asyncio
 import json
@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from butlers.cli.memory_client import Tenant
-from butlers.cli.output import HERE, AsJson, Folder, ask, command
+from butlers.cli.output import HERE, AsJson, Folder, ask, command, show
 from butlers.errors import Fault
 
 if TYPE_CHECKING:
     from butlers.connect import FileChange
 
 CLAUDE_CODE = "claude-code"
-hook = typer.Typer(
-    help="What Claude Code runs around its sessions; `butlers connect` sets it up.", no_args_is_help=True
-)
+hook = typer.Typer(help="Run a hook of Claude Code. `butlers connect` sets the hooks up.", no_args_is_help=True)
 
 
 @command
 async def trigger(
     folder: Folder,
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What the butler is to do.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt of the session.")],
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run one session of the butler's runtime, with memory around it, and print its answer.
+    """Run one session with memory and print its answer.
 
     Example: `butlers trigger . "What do you know about Ada?"`
     """
@@ -37,46 +35,46 @@ async def trigger(
     from butlers.cli import memory_views
     from butlers.environment import read_environment
 
-    # What the session had started would outlive it.
+    # SIGTERM must end the processes that the session started.
     app.cancel_on_sigterm()
     async with (
         app.open_butler(app.load_configuration(folder), read_environment()) as butler,
-        app.open_server(butler, over_http=False, by_the_clock=False),
+        app.open_server(butler, over_http=False, with_jobs=False),
     ):
-        answered = await butler.spawner.spawn(butler.caller(tenant), prompt, trigger_source="cli")
+        result = await butler.spawner.spawn(butler.caller(tenant), prompt, trigger_source="cli")
     if not as_json:
-        memory_views.show(answered.text.rstrip(), memory_views.plain, as_json=False)
+        show(result.text.rstrip(), memory_views.plain, as_json=False)
         return
-    usage = answered.usage and {
-        "input_tokens": answered.usage.input_tokens,
-        "output_tokens": answered.usage.output_tokens,
+    usage = result.usage and {
+        "input_tokens": result.usage.input_tokens,
+        "output_tokens": result.usage.output_tokens,
     }
-    typer.echo(json.dumps({"session_id": str(answered.session_id), "answer": answered.text, "usage": usage}))
+    typer.echo(json.dumps({"session_id": str(result.session_id), "answer": result.text, "usage": usage}))
 
 
 @command
 async def connect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The butler's folder.")] = HERE,
     client: Annotated[
-        str | None, typer.Argument(metavar="CLIENT", help=f"`{CLAUDE_CODE}`, to set up a project of its.")
+        str | None, typer.Argument(metavar="CLIENT", help=f"The client to set up: `{CLAUDE_CODE}`.")
     ] = None,
     project: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The project; the current folder by default.")
+        Path | None, typer.Option(metavar="DIR", help="The project's folder. Default: the current one.")
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take the butler out of the project again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the butler from the project.")] = False,
     only_print: Annotated[
-        bool, typer.Option("--print", help="Print the JSON that any MCP client takes, and write nothing.")
+        bool, typer.Option("--print", help="Print the JSON for any MCP client, and write nothing.")
     ] = False,
     over_http: Annotated[
-        bool, typer.Option("--http", help="Reach a butler that runs, instead of starting one for each session.")
+        bool, typer.Option("--http", help="Connect to a running butler instead of starting one per session.")
     ] = False,
     local: Annotated[
-        bool, typer.Option("--local", help="Hooks for yourself only: into settings.local.json, which is not shared.")
+        bool, typer.Option("--local", help="Write the hooks to settings.local.json, which is not shared.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the butler's tools, and the hooks that bring its memory, into a project of Claude Code.
+    """Connect a project of Claude Code to the butler: its tools and its memory hooks.
 
     Example: `butlers connect my-butler claude-code --project ~/code/shop`
     """
@@ -93,23 +91,23 @@ async def connect(
         typer.echo(json.dumps(connecting.mcp_configuration(config, over_http=over_http), indent=2))
         return
     if client != CLAUDE_CODE:
-        wrong = f"{client} is no client that can be set up" if client else "the client is not named"
-        raise InvalidInput(wrong, hint=f"Say `{CLAUDE_CODE}`, or --print for any other.")
-    place = (project or Path()).resolve()
-    if not place.is_dir():
-        raise InvalidInput(f"there is no folder {place}", hint="Name the folder of a project.")
+        problem = f"{client} is not a supported client" if client else "no client is named"
+        raise InvalidInput(problem, hint=f"Name `{CLAUDE_CODE}`, or pass --print for any other client.")
+    target = (project or Path()).resolve()
+    if not target.is_dir():
+        raise InvalidInput(f"there is no folder {target}", hint="Pass the folder of a project.")
     changes = (
-        connecting.plan_remove(config, place)
+        connecting.plan_remove(config, target)
         if remove
-        else connecting.plan_connect(config, place, over_http=over_http, local=local)
+        else connecting.plan_connect(config, target, over_http=over_http, local=local)
     )
-    _make(changes, yes=yes, as_json=as_json)
+    _apply(changes, yes=yes, as_json=as_json)
 
 
-def _make(changes: "Sequence[FileChange]", *, yes: bool, as_json: bool) -> None:
-    """Show what will be written, ask where somebody can answer, and write it."""
+def _apply(changes: "Sequence[FileChange]", *, yes: bool, as_json: bool) -> None:
+    """Show the changes, ask if stdin is a terminal, and write them."""
     if not as_json:
-        typer.echo("\n".join(change.diff() for change in changes) or "Nothing is to be changed.")
+        typer.echo("\n".join(change.diff() for change in changes) or "Nothing to change.")
         if not changes:
             return
     if changes and not yes and not as_json and sys.stdin.isatty():
@@ -122,43 +120,43 @@ def _make(changes: "Sequence[FileChange]", *, yes: bool, as_json: bool) -> None:
 
 @hook.command("session-start")
 def session_start(folder: Folder = HERE) -> None:
-    """Print the memories a session begins with; told of the session as JSON on stdin.
+    """Print the memories that a session starts with. Reads the session as JSON from stdin.
 
     Example: `butlers hook session-start my-butler`
     """
     from butlers import hooks
 
-    async def say() -> None:
-        if said := await hooks.session_start(folder, sys.stdin.read()):
-            typer.echo(said)
+    async def work() -> None:
+        if output := await hooks.session_start(folder, sys.stdin.read()):
+            typer.echo(output)
 
-    _whatever_happens(say)
+    _run_hook(work)
 
 
 @hook.command("session-end")
 def session_end(folder: Folder = HERE) -> None:
-    """Keep what happened in a session; told of the session as JSON on stdin.
+    """Store a session as an episode. Reads the session as JSON from stdin.
 
     Example: `butlers hook session-end my-butler`
     """
     from butlers import hooks
 
-    async def keep() -> None:
+    async def work() -> None:
         await hooks.session_end(folder, sys.stdin.read())
 
-    _whatever_happens(keep)
+    _run_hook(work)
 
 
-def _whatever_happens(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A hook ends well whatever happens: one line on stderr says what was missed."""
+def _run_hook(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a hook. An error becomes one line on stderr, and the exit code is 0."""
     from butlers.host import logs
 
     try:
         logs.configure_logging("warning", "console")
         asyncio.run(work())
-    except Exception as error:  # noqa: BLE001 — memory must never be in the way of somebody's session
+    except Exception as error:  # noqa: BLE001 — an error of the memory must not stop the session
         reason = error.message if isinstance(error, Fault) else type(error).__name__
-        typer.echo(f"butlers: the session goes on without its memory: {reason}", err=True)
+        typer.echo(f"butlers: the session continues without memory: {reason}", err=True)
 
 
 COMMANDS = (trigger, connect)

@@ -1,6 +1,6 @@
-"""Runs one butler; knows modules through `butlers.contract` alone."""
+"""Host of one butler: server, scheduler and sessions. It knows modules only through `butlers.contract`."""
 
 import os
 
-# Before FastMCP is imported: it would log for itself, read a .env of the working directory and look for updates.
+# Set before FastMCP is imported: otherwise it logs by itself, reads .env and checks for updates.
 os.environ.update(FASTMCP_LOG_ENABLED="false", FASTMCP_ENV_FILE=os.devnull, FASTMCP_CHECK_FOR_UPDATES="off")

@@ -1,4 +1,4 @@
-"""API keys: made once, kept as hashes, ended at once. The owner of the tables administers them."""
+"""API keys: create, list, revoke and look up. Only hashes of the secrets are stored."""
 
 import hashlib
 import hmac
@@ -23,7 +23,7 @@ _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewKey:
-    """What a new key stands for."""
+    """Caller and rights of a key that is to be created."""
 
     tenant: str
     actor: str
@@ -38,14 +38,14 @@ class NewKey:
                 f"unknown role {', '.join(sorted(unknown))}", hint=f"Roles: {', '.join(sorted(ROLES))}."
             )
         if self.elevated and "admin" not in self.roles:
-            raise InvalidInput("elevation is for admins", hint="Add --role admin.")
+            raise InvalidInput("only an admin key can be elevated", hint="Add --role admin.")
         if not self.actor.strip():
-            raise InvalidInput("a key needs an actor", hint="Name who or what will use it.")
+            raise InvalidInput("a key needs an actor", hint="Name the person or program that will use it.")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is kept."""
+    """A stored key, without its secret."""
 
     tenant: str
     id: UUID
@@ -57,16 +57,16 @@ class Key:
     revoked_at: datetime | None
 
     def state(self, now: datetime) -> str:
-        """Whether it still opens the door."""
+        """Return `active`, `expired` or `revoked`."""
         if self.revoked_at:
             return "revoked"
         return "expired" if self.expires_at and self.expires_at <= now else "active"
 
 
 async def create_key(owner: PlainConnection, key: NewKey) -> tuple[UUID, str]:
-    """The new key's id and its text, which is shown once and never again."""
+    """Store a key; return its id and its text, which can't be read again later."""
     key_id, secret = uuid4(), secrets.token_urlsafe(32)
-    await _queries.insert(
+    await _queries.insert_key(
         owner,
         tenant_id=key.tenant,
         id=key_id,
@@ -80,27 +80,27 @@ async def create_key(owner: PlainConnection, key: NewKey) -> tuple[UUID, str]:
 
 
 async def list_keys(owner: PlainConnection) -> list[Key]:
-    """All keys of all tenants."""
-    return [_key(row) async for row in _queries.everyone(owner)]
+    """Return all keys of all tenants, newest first."""
+    return [_to_key(row) async for row in _queries.list_keys(owner)]
 
 
 async def revoke_key(owner: PlainConnection, key_id: UUID) -> None:
-    """End a key now; the next call with it is refused."""
-    if await _queries.revoke(owner, id=key_id) is None:
-        raise NotFound(f"no key {key_id} is in force", hint="`butlers key list` shows them.")
+    """Revoke a key: the next call with it is refused. Raises `NotFound` if no active key has this id."""
+    if await _queries.revoke_key(owner, id=key_id) is None:
+        raise NotFound(f"there is no active key {key_id}", hint="`butlers key list` shows all keys.")
 
 
 async def find_active_key(database: Database, text: str) -> asyncpg.Record | None:
-    """The key a caller showed, when it is in force."""
+    """Return the row of the key with this text, or None if it is unknown, expired or revoked."""
     key_id, secret = _split_key(text)
     if key_id is None:
         return None
-    row = await database.fetch_row(_queries.find.sql, key_id)
+    row = await database.fetch_row(_queries.find_key.sql, key_id)
     if row is None or not hmac.compare_digest(row["secret_hash"], _hash_secret(secret)):
         return None
     now = datetime.now(UTC)
-    in_force = row["revoked_at"] is None and (row["expires_at"] is None or row["expires_at"] > now)
-    return row if in_force else None
+    is_active = row["revoked_at"] is None and (row["expires_at"] is None or row["expires_at"] > now)
+    return row if is_active else None
 
 
 def _split_key(text: str) -> tuple[UUID | None, str]:
@@ -113,11 +113,11 @@ def _split_key(text: str) -> tuple[UUID | None, str]:
 
 
 def _hash_secret(secret: str) -> bytes:
-    # The secret is 256 random bits: a slow hash would protect nothing more and cost every call.
+    # A fast hash is enough: the secret has 256 random bits, and every call computes it.
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _key(row: asyncpg.Record) -> Key:
+def _to_key(row: asyncpg.Record) -> Key:
     return Key(
         row["tenant_id"], row["id"], row["actor"], tuple(row["roles"]), row["elevated"],
         row["created_at"], row["expires_at"], row["revoked_at"],

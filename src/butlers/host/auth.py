@@ -1,4 +1,4 @@
-"""Who is calling: API keys and tokens in, a Caller out."""
+"""Authentication: verifiers for API keys and JWTs, and the caller of a request."""
 
 import time
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from butlers.host.local_client import acting_caller
 
 _CLAIM = "butlers"
 _LEEWAY_SECONDS = 60
-_LONGEST_ACTOR = 200
+_MAX_ACTOR_CHARACTERS = 200
 
 
 def make_auth_provider(auth: AuthConfig, database: Database) -> AuthProvider | None:
-    """What guards the door over HTTP; nothing on loopback without keys."""
+    """Return the verifier for HTTP requests, or None if the mode needs no credential."""
     if auth.mode == "keys":
         return KeyVerifier(database)
     if auth.mode == "jwt":
@@ -31,14 +31,14 @@ def make_auth_provider(auth: AuthConfig, database: Database) -> AuthProvider | N
 
 
 class KeyVerifier(TokenVerifier):
-    """API keys, looked up at every call, so that a key works at once and stops at once."""
+    """Verifies API keys. It looks each one up per call, so creating or revoking a key takes effect immediately."""
 
     def __init__(self, database: Database) -> None:
         super().__init__()
         self._database = database
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The caller behind a key that is in force."""
+        """Return the caller of an active key, or None."""
         row = await api_keys.find_active_key(self._database, token)
         if row is None:
             return None
@@ -46,7 +46,7 @@ class KeyVerifier(TokenVerifier):
 
 
 class StrictJWTVerifier(JWTVerifier):
-    """Bearer tokens with everything checked: also that they expire, are valid already and name a tenant."""
+    """Verifies JWTs, and requires that they expire, are already valid, and name a subject and a tenant."""
 
     def __init__(self, auth: AuthConfig) -> None:
         super().__init__(
@@ -59,12 +59,12 @@ class StrictJWTVerifier(JWTVerifier):
         self._auth = auth
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The caller a valid token names."""
+        """Return the caller a valid token names, or None."""
         verified = await super().verify_token(token)
         if verified is None or not _is_currently_valid(verified.claims, time.time()):
             return None
         subject, tenant = verified.claims.get("sub"), verified.claims.get(self._auth.tenant_claim)
-        if not isinstance(subject, str) or not 0 < len(subject) <= _LONGEST_ACTOR:
+        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_ACTOR_CHARACTERS:
             return None
         try:
             validate_tenant(tenant)
@@ -80,13 +80,11 @@ class StrictJWTVerifier(JWTVerifier):
 
 
 def _is_currently_valid(claims: Mapping[str, Any], now: float) -> bool:
-    """A token without an end, or from the future, is nobody's."""
+    """Whether the token expires later than now and its `nbf` and `iat` are not in the future."""
     expires, starts, issued = (claims.get(name) for name in ("exp", "nbf", "iat"))
     if not _is_number(expires) or expires <= now:
         return False
-    return all(
-        moment is None or (_is_number(moment) and moment <= now + _LEEWAY_SECONDS) for moment in (starts, issued)
-    )
+    return all(claim is None or (_is_number(claim) and claim <= now + _LEEWAY_SECONDS) for claim in (starts, issued))
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -94,7 +92,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def token_for(caller: Caller) -> AccessToken:
-    """What stands for a caller that this process knows."""
+    """Return the access token of a caller this process created itself."""
     return _make_token(
         caller.tenant,
         caller.actor,
@@ -105,14 +103,17 @@ def token_for(caller: Caller) -> AccessToken:
     )
 
 
-def _make_token(tenant: str, actor: str, roles: list[str], *, elevated: bool, **more: str | None) -> AccessToken:
-    who = {"tenant": tenant, "actor": actor, "roles": list(roles), "elevated": elevated, **more}
-    # The credential itself goes no further than this.
-    return AccessToken(token="-", client_id=actor, scopes=[], claims={_CLAIM: who})  # noqa: S106
+def _make_token(tenant: str, actor: str, roles: list[str], *, elevated: bool, **claims: str | None) -> AccessToken:
+    caller = {"tenant": tenant, "actor": actor, "roles": list(roles), "elevated": elevated, **claims}
+    # The credential itself is dropped here.
+    return AccessToken(token="-", client_id=actor, scopes=[], claims={_CLAIM: caller})  # noqa: S106
 
 
 def identify_caller(auth: AuthConfig, *, butler: str, guarded: bool, request_id: str) -> Caller:
-    """The caller of the call being served: the one the host acts for, a credential's, or the configured tenant's."""
+    """Return the current caller: the one the host acts for, the credential's, or one of the configured tenant.
+
+    Raises `Forbidden` if a credential is required and none was sent.
+    """
     acting = acting_caller.get()
     if acting is not None:
         return replace(acting, request_id=request_id)
@@ -120,20 +121,20 @@ def identify_caller(auth: AuthConfig, *, butler: str, guarded: bool, request_id:
     if token is not None:
         return caller_from_token(token, butler=butler, request_id=request_id)
     if guarded:
-        raise Forbidden("this butler asks for a credential", hint="Send Authorization: Bearer <key or token>.")
+        raise Forbidden("this butler requires a credential", hint="Send Authorization: Bearer <key or token>.")
     return Caller(tenant=auth.tenant, butler=butler, actor="local", request_id=request_id)
 
 
 def caller_from_token(token: AccessToken, *, butler: str, request_id: str) -> Caller:
-    """The caller a verified credential stands for."""
-    who = token.claims[_CLAIM]
+    """Return the caller of a verified token."""
+    claims = token.claims[_CLAIM]
     return Caller(
-        tenant=who["tenant"],
+        tenant=claims["tenant"],
         butler=butler,
-        actor=who["actor"],
-        roles=frozenset(who["roles"]),
-        elevated=who["elevated"],
+        actor=claims["actor"],
+        roles=frozenset(claims["roles"]),
+        elevated=claims["elevated"],
         request_id=request_id,
-        session_id=who.get("session_id"),
-        home_tenant=who.get("home_tenant"),
+        session_id=claims.get("session_id"),
+        home_tenant=claims.get("home_tenant"),
     )

@@ -1,4 +1,4 @@
-"""The one door every tool call goes through: who calls, in which tenant, within which limits, with what outcome."""
+"""Middleware that authenticates, limits, times and logs every tool call."""
 
 import asyncio
 import logging
@@ -32,12 +32,12 @@ Call = MiddlewareContext[CallToolRequestParams]
 
 
 def ignore_call(caller: Caller, tool: str) -> None:
-    """Of a server that nobody watches."""
+    """Do nothing: the default observer."""
     del caller, tool
 
 
 class CallMiddleware(Middleware):
-    """Identifies the caller once, judges a tenant argument once, and turns whatever happens into one answer."""
+    """Identifies the caller, applies the tenant argument, and turns every error into one line for the caller."""
 
     def __init__(
         self,
@@ -54,53 +54,53 @@ class CallMiddleware(Middleware):
         self._metrics = metrics
         self._tools = tools
         self._seconds = seconds
-        self._under_way = 0
+        self._active_calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def idle(self) -> None:
-        """Return when no call is under way."""
+    async def wait_until_idle(self) -> None:
+        """Return when no call is active."""
         await self._idle.wait()
 
     async def on_call_tool(self, context: Call, call_next: CallNext[CallToolRequestParams, ToolResult]) -> ToolResult:
-        """Serve one call."""
-        started, request_id, tally = time.perf_counter(), _request_id(), RowCount()
-        # Names an agent made up must not become labels: metrics are for ever.
+        """Serve one call. Raises `ToolError` with a fault's text, or with a reference to the log."""
+        started, request_id, row_count = time.perf_counter(), _request_id(), RowCount()
+        # Unknown names must not become metric labels: each one would stay in memory.
         name = context.message.name if context.message.name in self._tools else "unknown"
-        outcome, who = "ok", None
+        outcome, caller = "ok", None
         self._count(+1)
         try:
-            who, inside = self._admit(context, request_id)
-            self._observe(who, name)
-            return await self._serve(who, tally, inside, call_next)
+            caller, tenant_call = self._resolve_caller(context, request_id)
+            self._observe(caller, name)
+            return await self._serve(caller, row_count, tenant_call, call_next)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
-        except Exception as error:  # noqa: BLE001 — whatever it is, the caller gets one line and the log the rest
+        except Exception as error:  # noqa: BLE001 — the caller gets one line, the log gets the rest
             fault = _fault_for_caller(error, name, request_id)
             outcome = fault.code if fault else "internal"
             raise ToolError(str(fault) if fault else _internal_error_text(request_id)) from None
         finally:
             self._count(-1)
-            self._record(name, outcome, time.perf_counter() - started, who, request_id, tally)
+            self._record(name, outcome, time.perf_counter() - started, caller, request_id, row_count)
 
     def _count(self, change: int) -> None:
-        self._under_way += change
-        (self._idle.clear if self._under_way else self._idle.set)()
+        self._active_calls += change
+        (self._idle.clear if self._active_calls else self._idle.set)()
 
-    def _admit(self, context: Call, request_id: str) -> tuple[Caller, Call]:
-        """The caller, inside the tenant it named if it may, and the call without that argument."""
+    def _resolve_caller(self, context: Call, request_id: str) -> tuple[Caller, Call]:
+        """Return the caller, moved to the tenant it named, and the call without that argument."""
         caller = self._identify(request_id)
         self._limit.take(caller.tenant)
-        arguments = self._named(context.message)
-        named = arguments.pop("tenant_id", None)
-        if named is not None and named != "":
-            caller = caller.within(validate_tenant(named))
+        arguments = self._resolve_aliases(context.message)
+        tenant = arguments.pop("tenant_id", None)
+        if tenant is not None and tenant != "":
+            caller = caller.within(validate_tenant(tenant))
         message = context.message.model_copy(update={"arguments": arguments})
         return caller, replace(context, message=message)
 
-    def _named(self, message: CallToolRequestParams) -> dict[str, Any]:
-        """The arguments under the names the tool's schema has for them."""
+    def _resolve_aliases(self, message: CallToolRequestParams) -> dict[str, Any]:
+        """Return the arguments under the names in the tool's schema."""
         arguments = dict(message.arguments or {})
         tool = self._tools.get(message.name)
         for alias, name in tool.aliases.items() if tool else ():
@@ -111,30 +111,30 @@ class CallMiddleware(Middleware):
     async def _serve(
         self,
         caller: Caller,
-        tally: RowCount,
+        row_count: RowCount,
         context: Call,
         call_next: CallNext[CallToolRequestParams, ToolResult],
     ) -> ToolResult:
-        caller_token, tally_token = current_caller.set(caller), current_row_count.set(tally)
+        caller_token, row_count_token = current_caller.set(caller), current_row_count.set(row_count)
         try:
-            async with asyncio.timeout(self._seconds) as limit:
+            async with asyncio.timeout(self._seconds) as timeout:
                 return await call_next(context)
         except TimeoutError:
-            if limit.expired():
+            if timeout.expired():
                 raise TimedOut(f"the call took longer than {self._seconds:g} s") from None
             raise
         finally:
             current_caller.reset(caller_token)
-            current_row_count.reset(tally_token)
+            current_row_count.reset(row_count_token)
 
     def _record(
-        self, name: str, outcome: str, seconds: float, caller: Caller | None, request_id: str, tally: RowCount
+        self, name: str, outcome: str, seconds: float, caller: Caller | None, request_id: str, row_count: RowCount
     ) -> None:
         self._metrics.calls.labels(name, outcome).inc()
         self._metrics.seconds.labels(name).observe(seconds)
-        if tally.asked:
-            self._metrics.rows_asked.labels(name).inc(tally.asked)
-            self._metrics.rows_returned.labels(name).inc(tally.returned)
+        if row_count.asked:
+            self._metrics.rows_asked.labels(name).inc(row_count.asked)
+            self._metrics.rows_returned.labels(name).inc(row_count.returned)
         log.info(
             "call",
             extra={
@@ -150,20 +150,20 @@ class CallMiddleware(Middleware):
 
 
 def _request_id() -> str:
-    """The id the client gave its request, when it is one, or a new one."""
+    """Return the client's request id if it is well-formed, else a new one."""
     try:
-        given = get_http_request().headers.get("x-request-id", "")
+        header = get_http_request().headers.get("x-request-id", "")
     except RuntimeError:
-        given = ""
-    return given if _REQUEST_ID.fullmatch(given) else str(uuid4())
+        header = ""
+    return header if _REQUEST_ID.fullmatch(header) else str(uuid4())
 
 
 def _fault_for_caller(error: Exception, tool: str, request_id: str) -> Fault | None:
-    """The fault behind an error; None, with the traceback in the log, when nobody foresaw it."""
+    """Return the fault behind an error. For an unexpected error, log the traceback and return None."""
     if fault := as_fault(error):
         return fault
     if isinstance(error, NotFoundError):
-        return NotFound("there is no such tool", hint="tools/list names them.")
+        return NotFound("there is no such tool", hint="tools/list names the tools.")
     if isinstance(cause := error.__cause__, pydantic.ValidationError) and _is_argument_error(error):
         return _invalid_arguments(cause)
     log.error("internal", extra={"tool": tool, "request_id": request_id}, exc_info=error)
@@ -171,16 +171,16 @@ def _fault_for_caller(error: Exception, tool: str, request_id: str) -> Fault | N
 
 
 def _is_argument_error(error: Exception) -> bool:
-    """FastMCP raises its own ValidationError for arguments; one inside a tool is a defect of ours."""
+    """Whether FastMCP rejected the arguments; a ValidationError raised inside a tool is a bug in the tool."""
     return isinstance(error, FastMCPError) and type(error).__name__ == "ValidationError"
 
 
 def _invalid_arguments(error: pydantic.ValidationError) -> InvalidInput:
-    """What to send instead, for each argument that can't be taken."""
-    said = "; ".join(
+    """Return a fault that describes the first five rejected arguments."""
+    problems = "; ".join(
         _argument_problem(dict(detail)) for detail in error.errors(include_url=False, include_input=False)[:5]
     )
-    return InvalidInput(said, hint="The tool's input schema says what each argument takes.")
+    return InvalidInput(problems, hint="The tool's input schema says what each argument takes.")
 
 
 def _argument_problem(detail: dict[str, Any]) -> str:
@@ -194,5 +194,5 @@ def _argument_problem(detail: dict[str, Any]) -> str:
 
 def _internal_error_text(request_id: str) -> str:
     return (
-        f"internal: something went wrong that should not have. Tell whoever runs this butler: reference {request_id}."
+        f"internal: an unexpected error occurred. Report it to the operator of this butler: reference {request_id}."
     )

@@ -1,4 +1,4 @@
-"""Ends a request with its client: nobody will read the answer, and meanwhile it holds a database connection."""
+"""ASGI middleware that cancels a request when its client disconnects, to free its database connection."""
 
 import asyncio
 
@@ -6,48 +6,48 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class CancelOnDisconnect:
-    """Cancels a request whose client has gone before it was answered; its transaction is rolled back."""
+    """Cancels a request whose client disconnects before the response is sent; its transaction is rolled back."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, for as long as somebody waits for it."""
+        """Serve one request until it is answered or the client disconnects."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(receive, send)
-        working = asyncio.ensure_future(self._app(scope, exchange.receive, exchange.send))
-        listening = asyncio.create_task(exchange.listen())
+        response_task = asyncio.ensure_future(self._app(scope, exchange.receive, exchange.send))
+        listen_task = asyncio.create_task(exchange.listen())
         try:
-            await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({response_task, listen_task}, return_when=asyncio.FIRST_COMPLETED)
             if not exchange.answered:
-                working.cancel()
-            await asyncio.wait({working})
+                response_task.cancel()
+            await asyncio.wait({response_task})
         finally:
-            listening.cancel()
-            working.cancel()
-        if not working.cancelled():
-            working.result()
+            listen_task.cancel()
+            response_task.cancel()
+        if not response_task.cancelled():
+            response_task.result()
 
 
 class _Exchange:
-    """One request, listened to all the time: otherwise nobody notices that the client has gone."""
+    """One request whose messages are read all the time: a disconnect is only seen by reading."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._heard: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
+        self._messages: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
         self.answered = False
 
     async def listen(self) -> None:
-        """Pass on what the client sends, until it is gone."""
+        """Queue the client's messages until it disconnects."""
         while (message := await self._receive())["type"] != "http.disconnect":
-            await self._heard.put(message)
-        await self._heard.put(message)
+            await self._messages.put(message)
+        await self._messages.put(message)
 
     async def receive(self) -> Message:
-        return await self._heard.get()
+        return await self._messages.get()
 
     async def send(self, message: Message) -> None:
         await self._send(message)

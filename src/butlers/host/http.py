@@ -1,4 +1,4 @@
-"""Serves an application over HTTP and ends cleanly: what is in flight finishes within the grace time."""
+"""HTTP server with graceful shutdown: active requests may finish within the grace period."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,15 @@ from starlette.types import ASGIApp
 
 from butlers.errors import Unavailable
 
-_CUT_SECONDS = 1.0
-_STARTING_SECONDS = 0.005
+_CANCEL_TIMEOUT_SECONDS = 1.0
+_START_POLL_SECONDS = 0.005
 
 
 @contextlib.contextmanager
 def bind_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """A bound socket: a port that is taken is noticed before anything else starts."""
+    """Yield a bound socket, so that a taken port is noticed first. Raises `Unavailable` if it can't be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, the protocol lets asyncio send an answer at once; else its second half waits for an acknowledgement.
+    # With the protocol named, asyncio sets TCP_NODELAY; otherwise the end of a response waits for an acknowledgement.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -27,7 +27,7 @@ def bind_socket(host: str, port: int) -> Iterator[socket.socket]:
         except OSError as error:
             raise Unavailable(
                 f"can't listen on {host}:{port}: {error.strerror}",
-                hint="Choose another with --port, or butler.port in butler.toml.",
+                hint="Choose another port with --port or butler.port in butler.toml.",
             ) from None
         yield listener
 
@@ -38,18 +38,18 @@ async def serve(
     *,
     grace: float,
     ready: Callable[[], None],
-    told: Callable[[], None],
+    on_signal: Callable[[], None],
 ) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal ends without waiting. `told` hears every one of them."""
-    server = _Server(_configured(app, grace), ready)
+    """Serve until SIGTERM or SIGINT; a second signal cancels active requests. Each signal calls `on_signal`."""
+    server = _Server(_uvicorn_config(app, grace), ready)
     loop = asyncio.get_running_loop()
 
-    def signalled() -> None:
-        server.told_to_stop()
-        told()
+    def handle_signal() -> None:
+        server.request_stop()
+        on_signal()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled)
+        loop.add_signal_handler(number, handle_signal)
     await server.serve(sockets=[listener])
     if not server.started:
         raise Unavailable("the HTTP server did not start")
@@ -57,23 +57,23 @@ async def serve(
 
 @contextlib.asynccontextmanager
 async def serve_in_background(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve while the block lasts; what is under way at its end is cut."""
-    server = _Server(_configured(app, grace=1), lambda: None)
+    """Serve until the block ends; then cancel active requests."""
+    server = _Server(_uvicorn_config(app, grace=1), lambda: None)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started:
             if serving.done():
                 serving.result()
                 raise Unavailable("the HTTP server did not start")
-            await asyncio.sleep(_STARTING_SECONDS)
+            await asyncio.sleep(_START_POLL_SECONDS)
         yield
     finally:
-        server.told_to_stop()
-        server.told_to_stop()
+        server.request_stop()
+        server.request_stop()
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def _configured(app: ASGIApp, grace: float) -> uvicorn.Config:
+def _uvicorn_config(app: ASGIApp, grace: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         lifespan="on",
@@ -86,7 +86,7 @@ def _configured(app: ASGIApp, grace: float) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with signals left to us: its own handling ends the process before the database is closed."""
+    """uvicorn without its signal handling, which ends the process before the database is closed."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -103,18 +103,19 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        # What was cut gives its connections back before the pool is closed.
-        if cut := self._cut():
-            await asyncio.wait(cut, timeout=_CUT_SECONDS)
+        # Cancelled requests release their database connections before the pool is closed.
+        if cancelled := self._cancel_requests():
+            await asyncio.wait(cancelled, timeout=_CANCEL_TIMEOUT_SECONDS)
 
-    def told_to_stop(self) -> None:
-        # Not uvicorn's force_exit, which leaves its tasks to whoever closes the loop.
+    def request_stop(self) -> None:
+        """Stop accepting requests; on the second call, cancel active ones."""
+        # Not uvicorn's force_exit: it leaves its tasks running until the loop is closed.
         if self.should_exit:
-            self._cut()
+            self._cancel_requests()
         self.should_exit = True
 
-    def _cut(self) -> list[asyncio.Task[None]]:
-        """End what is still under way, and hang up."""
+    def _cancel_requests(self) -> list[asyncio.Task[None]]:
+        """Cancel active requests and close all connections; return the cancelled tasks."""
         tasks = list(self.server_state.tasks)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The butler's own server as the host calls it: tools by name, on behalf of whoever a session is for."""
+"""Client for the butler's own tools inside this process."""
 
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -12,29 +12,29 @@ from butlers.errors import Unavailable
 if TYPE_CHECKING:
     from fastmcp import FastMCP
 
-# Set only here, inside this process: no request can bring it along.
-acting_caller: ContextVar[Caller | None] = ContextVar("acting_for", default=None)
+# Set only in this module, so that no request can choose its caller.
+acting_caller: ContextVar[Caller | None] = ContextVar("acting_caller", default=None)
 
 
 class LocalToolClient:
-    """Calls go through the same door as everybody's, with the caller they are made for."""
+    """Calls tools by name on behalf of a caller; calls pass the same middleware as those of agents."""
 
     def __init__(self, mcp: "FastMCP[Any]", names: frozenset[str]) -> None:
         self._mcp = mcp
         self._names = names
 
     def has(self, name: str) -> bool:
-        """Whether there is such a tool; without a memory there is none of memory's."""
+        """Whether the butler has a tool of this name."""
         return name in self._names
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What the tool answers; raises `Unavailable` with the line the door makes of a failure."""
+        """Return the tool's result; raise `Unavailable` with the tool's error text if it fails."""
         token = acting_caller.set(caller)
         try:
-            answer = await self._mcp.call_tool(name, dict(arguments))
+            result = await self._mcp.call_tool(name, dict(arguments))
         except ToolError as error:
             raise Unavailable(str(error)) from None
         finally:
             acting_caller.reset(token)
-        said = answer.structured_content
-        return said["result"] if said is not None and set(said) == {"result"} else said
+        content = result.structured_content
+        return content["result"] if content is not None and set(content) == {"result"} else content

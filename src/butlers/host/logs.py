@@ -1,4 +1,4 @@
-"""Structured logs on stderr: what happened, to whom, how long it took; never what is remembered, nor a key."""
+"""Structured logs on stderr. They never contain memories or keys."""
 
 import json
 import logging
@@ -7,8 +7,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any
 
-_QUIET = {
-    # These print arguments, memory content or whole tracebacks; the butler logs every call and fault itself.
+_LIBRARY_LEVELS = {
+    # These log arguments, memory content or full tracebacks. The butler logs every call and fault itself.
     "fastmcp": logging.ERROR,
     "fastmcp.server.server": logging.CRITICAL,
     "mcp": logging.ERROR,
@@ -17,21 +17,21 @@ _QUIET = {
     "asyncio": logging.CRITICAL,
     "sqlalchemy": logging.ERROR,
 }
-_OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure_logging(level: str, form: str) -> None:
-    """Send every log line to stderr in the form asked for (`console` or `json`)."""
+    """Send all logs to stderr in the given form (`console` or `json`)."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
-    # Others are heard from their warnings on: what they say below that may quote anything.
+    # Libraries log from warnings on: their lower levels may quote content.
     logging.basicConfig(level=max(logging.WARNING, _number(level)), handlers=[handler], force=True)
     logging.getLogger("butlers").setLevel(_number(level))
-    for name, least in _QUIET.items():
+    for name, library_level in _LIBRARY_LEVELS.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-        logger.setLevel(least)
+        logger.setLevel(library_level)
 
 
 def _number(level: str) -> int:
@@ -39,26 +39,26 @@ def _number(level: str) -> int:
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What a line carries beside its message."""
-    return {name: value for name, value in vars(record).items() if name not in _OWN and value is not None}
+    """Return the extra fields of a record."""
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS and value is not None}
 
 
 def traceback_without_content(error: BaseException) -> str:
-    """A traceback of places and kinds: an error's own words may quote what somebody stored."""
+    """Return a traceback of code locations and error types. Messages are left out: they may quote a memory."""
     lines: list[str] = []
-    at: BaseException | None = error
-    while at is not None:
-        frames = traceback.extract_tb(at.__traceback__)
+    current: BaseException | None = error
+    while current is not None:
+        frames = traceback.extract_tb(current.__traceback__)
         lines += [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
-        state = getattr(at, "sqlstate", None)
-        where = getattr(at, "constraint_name", None) or getattr(at, "table_name", None)
-        lines.append(" ".join(str(part) for part in (type(at).__qualname__, state, where) if part))
-        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+        state = getattr(current, "sqlstate", None)
+        database_object = getattr(current, "constraint_name", None) or getattr(current, "table_name", None)
+        lines.append(" ".join(str(part) for part in (type(current).__qualname__, state, database_object) if part))
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return "\n".join(lines)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats a record as one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -74,18 +74,17 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """One line a person can read."""
+    """Formats a record as one line of text, with the traceback below it."""
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         extras = " ".join(f"{name}={value}" for name, value in fields(record).items())
-        said = f"{moment} {record.levelname.lower():7} {record.getMessage()}{'  ' + extras if extras else ''}"
-        lines = [said]
+        lines = [f"{time} {record.levelname.lower():7} {record.getMessage()}{'  ' + extras if extras else ''}"]
         if record.exc_info and record.exc_info[1]:
             lines += traceback_without_content(record.exc_info[1]).splitlines()
         return "\n".join(_printable(line) for line in lines)
 
 
 def _printable(text: str) -> str:
-    """The text with control characters made visible: it can neither steer a terminal nor forge a line."""
+    """Escape control characters: they could steer a terminal or forge a log line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""What is counted and timed, for Prometheus. A registry for each butler, so that two in one process stay apart."""
+"""Prometheus metrics of one butler."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,65 +16,45 @@ JobStatuses = Callable[[], Awaitable[Sequence[JobStatus]]]
 
 
 async def no_jobs() -> Sequence[JobStatus]:
-    """Of a server without a scheduler."""
+    """Return no statuses: the default for a server without a scheduler."""
     return ()
 
 
 class Metrics:
-    """The butler's own counters."""
+    """Metrics in a registry of their own, so that two butlers in one process don't mix."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self.calls = Counter(
-            "butlers_tool_calls",
-            "Tool calls that ended, by outcome.",
-            ("tool", "outcome"),
-            registry=self.registry,
+            "butlers_tool_calls", "Tool calls that ended, by outcome.", ("tool", "outcome"), registry=registry
         )
         self.seconds = Histogram(
-            "butlers_tool_seconds",
-            "How long tool calls took.",
-            ("tool",),
-            buckets=_BUCKETS,
-            registry=self.registry,
+            "butlers_tool_seconds", "Duration of tool calls.", ("tool",), buckets=_BUCKETS, registry=registry
         )
-        self.rows_asked = Counter(
-            "butlers_rows_asked", "Rows that calls asked for.", ("tool",), registry=self.registry
-        )
-        self.rows_returned = Counter(
-            "butlers_rows_returned", "Rows that those calls got.", ("tool",), registry=self.registry
-        )
+        self.rows_asked = Counter("butlers_rows_asked", "Rows that calls asked for.", ("tool",), registry=registry)
+        self.rows_returned = Counter("butlers_rows_returned", "Rows that calls got.", ("tool",), registry=registry)
         self.job_runs = Counter(
-            "butlers_job_runs",
-            "Runs of scheduled jobs that ended, by outcome.",
-            ("job", "outcome"),
-            registry=self.registry,
+            "butlers_job_runs", "Job runs that ended, by outcome.", ("job", "outcome"), registry=registry
         )
-        self._pool = Gauge("butlers_pool_connections", "Database connections.", ("state",), registry=self.registry)
-        self._module = Gauge(
-            "butlers_module", "What a module says of itself.", ("module", "name"), registry=self.registry
-        )
-
+        self._pool = Gauge("butlers_pool_connections", "Database connections.", ("state",), registry=registry)
+        self._module = Gauge("butlers_module", "Gauges of modules.", ("module", "name"), registry=registry)
         self._next_run = Gauge(
-            "butlers_job_next_run_timestamp_seconds", "When a job runs next.", ("job",), registry=self.registry
+            "butlers_job_next_run_timestamp_seconds", "Time of a job's next run.", ("job",), registry=registry
         )
         self._last_success = Gauge(
-            "butlers_job_last_success_timestamp_seconds",
-            "When a job last succeeded, on any process.",
-            ("job",),
-            registry=self.registry,
+            "butlers_job_last_success_timestamp_seconds", "Time of a job's last success.", ("job",), registry=registry
         )
         self._failing = Gauge(
-            "butlers_job_failing", "Whether the last run of a job came to nothing.", ("job",), registry=self.registry
+            "butlers_job_failing", "1 if a job's last run failed, else 0.", ("job",), registry=registry
         )
 
     async def render(self, database: Database, modules: Mapping[str, Gauges], jobs: JobStatuses = no_jobs) -> bytes:
-        """The page a scraper reads; what can't be told right now is left out."""
-        use = database.usage()
-        self._pool.labels("idle").set(use.idle)
-        self._pool.labels("busy").set(use.size - use.idle)
-        self._pool.labels("limit").set(use.limit)
-        await self._stand(jobs)
+        """Return the /metrics page. Values that can't be read right now are left out."""
+        pool = database.usage()
+        self._pool.labels("idle").set(pool.idle)
+        self._pool.labels("busy").set(pool.size - pool.idle)
+        self._pool.labels("limit").set(pool.limit)
+        await self._set_jobs(jobs)
         self._module.clear()
         for module, gauges in modules.items():
             with contextlib.suppress(Fault):
@@ -82,17 +62,14 @@ class Metrics:
                     self._module.labels(module, name).set(value)
         return generate_latest(self.registry)
 
-    async def _stand(self, jobs: JobStatuses) -> None:
-        standings: Sequence[JobStatus] = ()
+    async def _set_jobs(self, jobs: JobStatuses) -> None:
+        statuses: Sequence[JobStatus] = ()
         with contextlib.suppress(Fault):
-            standings = await jobs()
+            statuses = await jobs()
         for gauge in (self._next_run, self._last_success, self._failing):
             gauge.clear()
-        for standing in standings:
-            self._show(standing)
-
-    def _show(self, standing: JobStatus) -> None:
-        self._next_run.labels(standing.job).set(standing.next_run.timestamp())
-        self._failing.labels(standing.job).set(standing.failing)
-        if standing.succeeded_at is not None:
-            self._last_success.labels(standing.job).set(standing.succeeded_at.timestamp())
+        for status in statuses:
+            self._next_run.labels(status.job).set(status.next_run.timestamp())
+            self._failing.labels(status.job).set(status.is_failing)
+            if status.succeeded_at is not None:
+                self._last_success.labels(status.job).set(status.succeeded_at.timestamp())

@@ -1,4 +1,4 @@
-"""Loads the modules a butler's configuration turns on, each after those it needs."""
+"""Start and stop of the enabled modules, in the order of their dependencies."""
 
 import logging
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ log = logging.getLogger("butlers.modules")
 def modules_in_order(
     available: Mapping[str, type[Module]], configured: Mapping[str, ModuleConfig]
 ) -> list[type[Module]]:
-    """The enabled modules, dependencies first."""
+    """Return the enabled modules, dependencies first. Raises `ConfigurationFault` for a missing or circular one."""
     enabled = {name: available[name] for name, config in configured.items() if config.enabled}
     for name, module in enabled.items():
         if missing := [needed for needed in module.dependencies if needed not in enabled]:
@@ -26,7 +26,7 @@ def modules_in_order(
         order = TopologicalSorter({name: module.dependencies for name, module in enabled.items()}).static_order()
         return [enabled[name] for name in order]
     except CycleError as error:
-        raise ConfigurationFault(f"modules need one another in a circle: {' → '.join(error.args[1])}") from None
+        raise ConfigurationFault(f"modules depend on each other in a circle: {' → '.join(error.args[1])}") from None
 
 
 async def start_modules(
@@ -36,11 +36,13 @@ async def start_modules(
     butler: str,
     spawner: Spawner,
 ) -> list[Module]:
-    """Started modules. One that fails stops the butler, unless its configuration calls it optional."""
+    """Start the modules. Raises `Unavailable` if one fails that is not optional; optional ones are left out."""
     started: list[Module] = []
     try:
-        for kind in modules:
-            if module := await _start_module(kind, configured[kind.name], database, butler, spawner, started):
+        for module_type in modules:
+            if module := await _start_module(
+                module_type, configured[module_type.name], database, butler, spawner, started
+            ):
                 started.append(module)
     except BaseException:
         await stop_modules(started)
@@ -49,37 +51,37 @@ async def start_modules(
 
 
 async def _start_module(
-    kind: type[Module],
+    module_type: type[Module],
     config: ModuleConfig,
     database: Database,
     butler: str,
     spawner: Spawner,
-    before: list[Module],
+    started: list[Module],
 ) -> Module | None:
-    module = kind()
+    module = module_type()
     try:
-        _check_dependencies(kind, before)
+        _check_dependencies(module_type, started)
         await module.on_startup(config, database, butler, spawner)
     except Exception as error:
         await _stop_module(module)
         if not config.optional:
             reason = error.message if isinstance(error, Fault) else type(error).__name__
             raise Unavailable(
-                f"the module {kind.name} did not start: {reason}",
-                hint=f"Mend it, or set modules.{kind.name}.optional = true to run without it.",
+                f"the module {module_type.name} did not start: {reason}",
+                hint=f"Fix it, or set modules.{module_type.name}.optional = true to run without it.",
             ) from error
-        log.warning("module left out", extra={"part": kind.name}, exc_info=error)
+        log.warning("module left out", extra={"part": module_type.name}, exc_info=error)
         return None
     return module
 
 
-def _check_dependencies(kind: type[Module], before: list[Module]) -> None:
-    if absent := set(kind.dependencies) - {other.name for other in before}:
-        raise Unavailable(f"it needs {', '.join(sorted(absent))}, which did not start")
+def _check_dependencies(module_type: type[Module], started: list[Module]) -> None:
+    if missing := set(module_type.dependencies) - {other.name for other in started}:
+        raise Unavailable(f"it needs {', '.join(sorted(missing))}, which did not start")
 
 
 async def stop_modules(modules: list[Module]) -> None:
-    """Stop them all, in the order opposite to their start, whatever one of them does."""
+    """Stop all modules in reverse order, even if one of them fails."""
     for module in reversed(modules):
         await _stop_module(module)
 

@@ -1,4 +1,4 @@
-"""Keeps browsers of other origins and forged Host headers out (DNS rebinding), on every route."""
+"""ASGI middleware against DNS rebinding: checks the Host and Origin headers on every route."""
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -11,7 +11,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class HostAndOriginGuard:
-    """Answers 421 to a Host nobody configured and 403 to a page from elsewhere."""
+    """Answers 421 to an unknown Host header and 403 to a foreign Origin header."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str]) -> None:
         self._app = app
@@ -26,15 +26,15 @@ class HostAndOriginGuard:
 
     def _refusal(self, headers: Headers, scope: Scope) -> PlainTextResponse | None:
         host = headers.get("host", "").lower()
-        if _name(host) not in self._hosts:
-            return PlainTextResponse("this server is not known by that name", status_code=421)
+        if _hostname(host) not in self._hosts:
+            return PlainTextResponse("unknown host: add it to butler.http.allowed_hosts", status_code=421)
         origin = headers.get("origin", "").lower()
         if origin and origin not in self._origins and origin != f"{scope.get('scheme', 'http')}://{host}":
-            return PlainTextResponse("pages of that origin may not call this server", status_code=403)
+            return PlainTextResponse("unknown origin: add it to butler.http.allowed_origins", status_code=403)
         return None
 
 
-def _name(host: str) -> str:
+def _hostname(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

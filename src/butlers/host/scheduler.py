@@ -1,4 +1,4 @@
-"""Runs each job when its cron expression says so, on one process at a time, and tries again what failed."""
+"""Scheduler that runs each job by its cron expression, in one process at a time, with retries."""
 
 import asyncio
 import logging
@@ -18,31 +18,31 @@ from butlers.host.job_runs import AlreadyRun, ClaimedRun, JobStatus, RetryAfter
 from butlers.host.metrics import Metrics
 
 log = logging.getLogger("butlers.jobs")
-_LONGEST_SLEEP = 60.0
-_SHORTEST_SLEEP = 0.05
-_LOOK_AGAIN = 5.0
-"""Seconds after which a job that could not be begun is looked at again."""
+_MAX_SLEEP_SECONDS = 60.0
+_MIN_SLEEP_SECONDS = 0.05
+_RETRY_SECONDS = 5.0
+"""Delay after a job could not be started."""
 
 Clock = Callable[[], datetime]
 
 
 class JobRunningElsewhere(Conflict):
-    """Another process is running the job right now."""
+    """The job is running in another process."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"another process is running {name}", hint="`butlers jobs list DIR` shows how it stands.")
+        super().__init__(f"another process is running {name}", hint="`butlers jobs list DIR` shows its status.")
 
 
 @dataclass(frozen=True, slots=True)
 class TickResult:
-    """What became of one look at a job: whether its moment is over, or after how many seconds to look again."""
+    """Result of one check of a job: its scheduled time is done, or is checked again after `retry_seconds`."""
 
-    over: bool
-    look_again: float = _LOOK_AGAIN
+    done: bool
+    retry_seconds: float = _RETRY_SECONDS
 
 
 class Scheduler:
-    """Every job of one butler, for as long as it runs."""
+    """Runs all jobs of one butler."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Scheduler:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to watch the clock."""
-        self._tasks = [asyncio.create_task(self._watch(name), name=f"job {name}") for name in self._jobs]
+        """Start one task for each job."""
+        self._tasks = [asyncio.create_task(self._run_on_schedule(name), name=f"job {name}") for name in self._jobs]
 
     def request_stop(self) -> None:
-        """Start nothing more; told again, end what runs."""
+        """Start no more runs; on the second call, cancel active ones."""
         if self._stopping.is_set():
             for task in self._tasks:
                 if not task.cancelling():
@@ -73,7 +73,7 @@ class Scheduler:
         self._stopping.set()
 
     async def stop(self, seconds: float) -> None:
-        """Start nothing more, let what runs end within the time given, then cancel it."""
+        """Start no more runs, wait up to `seconds` for active ones, then cancel them."""
         self._stopping.set()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
@@ -82,92 +82,93 @@ class Scheduler:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def job_statuses(self) -> list[JobStatus]:
-        """How each job stands."""
+        """Return the status of each job."""
         return await records.job_statuses(self._database, self._jobs, self._clock())
 
     async def run(self, job: Job) -> JobResult:
-        """One run by hand, recorded; raises what the job raised, or `RunsElsewhere`."""
+        """Run a job once now and record it. Raises the job's error, or `JobRunningElsewhere`."""
         name = records.job_key(job, self._caller.butler)
-        async with self._database.try_lock(_lock_name(name)) as ours:
-            if not ours:
+        async with self._database.try_lock(_lock_name(name)) as acquired:
+            if not acquired:
                 raise JobRunningElsewhere(job.name)
-            begun = await self._begin(name, None)
-            if not isinstance(begun, ClaimedRun):
-                raise TypeError(begun)
-            return await self._recorded(name, begun.id)
+            claim = await self._claim(name, None)
+            if not isinstance(claim, ClaimedRun):
+                raise TypeError(claim)
+            return await self._run_and_record(name, claim.id)
 
-    async def _watch(self, name: str) -> None:
-        """Run the job at each of its moments; the ones missed while nothing ran are caught up once."""
-        job, over = self._jobs[name], None
+    async def _run_on_schedule(self, name: str) -> None:
+        """Run the job at each scheduled time until stopped; times missed while no process ran are caught up once."""
+        job, completed = self._jobs[name], None
         while not self._stopping.is_set():
             now = self._clock()
-            # What is over can't lie ahead, unless the clock was put back: then the record tells what had its run.
-            over = over if over is not None and over <= now else await self._over(name, now)
-            moment, turn = cron.last_due(job.cron, now), TickResult(over=False)
-            if over is not None:
-                turn = await self._turn(name, moment) if moment > over else TickResult(over=True)
-                over = moment if turn.over else over
-            await self._sleep(job, _LONGEST_SLEEP if turn.over else turn.look_again)
+            # A completed time in the future means that the clock was set back: the records decide then.
+            if completed is None or completed > now:
+                completed = await self._last_completed(name, now)
+            due, tick = cron.last_due(job.cron, now), TickResult(done=False)
+            if completed is not None:
+                tick = await self._tick(name, due) if due > completed else TickResult(done=True)
+                completed = due if tick.done else completed
+            await self._sleep(job, _MAX_SLEEP_SECONDS if tick.done else tick.retry_seconds)
 
-    async def _over(self, name: str, now: datetime) -> datetime | None:
-        """The latest moment that needs no run any more; for a job that never ran, now. None: nobody can tell yet."""
+    async def _last_completed(self, name: str, now: datetime) -> datetime | None:
+        """Return the latest scheduled time that needs no run (now, for a job without runs), or None on an error."""
         try:
-            return await records.last_settled(self._database, self._recorder(name), name, now) or now
-        except Exception as error:  # noqa: BLE001 — whatever is the matter with the record, the watch goes on
-            log.warning("the record of a job can't be read", extra={"job": name, "error": _error_text(error)})
+            return await records.last_completed(self._database, self._record_owner(name), name, now) or now
+        except Exception as error:  # noqa: BLE001 — an unreadable record must not end the schedule
+            log.warning("the records of a job can't be read", extra={"job": name, "error": _error_text(error)})
             return None
 
-    async def _turn(self, name: str, moment: datetime) -> TickResult:
-        """Make the run of a moment, unless another process makes it or it has to wait."""
+    async def _tick(self, name: str, due: datetime) -> TickResult:
+        """Run the job for a scheduled time, unless another process runs it or a retry has to wait."""
         try:
-            async with self._database.try_lock(_lock_name(name)) as ours:
-                if not ours:
-                    return TickResult(over=False)
-                begun = await self._begin(name, moment)
-                if isinstance(begun, AlreadyRun):
-                    return TickResult(over=True)
-                if isinstance(begun, RetryAfter):
-                    return TickResult(over=False, look_again=begun.seconds)
-                await self._recorded(name, begun.id)
-                return TickResult(over=True)
-        except Exception as error:  # noqa: BLE001 — a failing job must not end the watch over the clock
-            self._failed(name, error)
-            return TickResult(over=False)
+            async with self._database.try_lock(_lock_name(name)) as acquired:
+                if not acquired:
+                    return TickResult(done=False)
+                claim = await self._claim(name, due)
+                if isinstance(claim, AlreadyRun):
+                    return TickResult(done=True)
+                if isinstance(claim, RetryAfter):
+                    return TickResult(done=False, retry_seconds=claim.seconds)
+                await self._run_and_record(name, claim.id)
+                return TickResult(done=True)
+        except Exception as error:  # noqa: BLE001 — a failing job must not end the schedule
+            self._report_failure(name, error)
+            return TickResult(done=False)
 
-    def _recorder(self, name: str) -> Caller:
+    def _record_owner(self, name: str) -> Caller:
         return records.record_owner(self._jobs[name], self._caller)
 
-    async def _begin(self, name: str, moment: datetime | None) -> ClaimedRun | AlreadyRun | RetryAfter:
-        return await records.claim_run(self._database, self._recorder(name), name, moment, self._clock())
+    async def _claim(self, name: str, due: datetime | None) -> ClaimedRun | AlreadyRun | RetryAfter:
+        return await records.claim_run(self._database, self._record_owner(name), name, due, self._clock())
 
-    async def _recorded(self, name: str, run_id: UUID) -> JobResult:
+    async def _run_and_record(self, name: str, run_id: UUID) -> JobResult:
         job = self._jobs[name]
         try:
             result = await job.run(self._caller)
         except asyncio.CancelledError:
-            await asyncio.shield(self._end(name, run_id, "lost", {}, "the butler was stopped"))
+            await asyncio.shield(self._finish(name, run_id, "lost", {}, "the butler was stopped"))
             raise
         except Exception as error:
-            await self._end(name, run_id, "failed", {}, _error_text(error))
+            await self._finish(name, run_id, "failed", {}, _error_text(error))
             raise
-        await self._end(name, run_id, "succeeded", result, None)
+        await self._finish(name, run_id, "succeeded", result, None)
         self._metrics.job_runs.labels(job.name, "succeeded").inc()
         log.info("job", extra={"job": job.name, "outcome": "succeeded"})
         return result
 
-    async def _end(self, name: str, run_id: UUID, status: str, result: JobResult, error: str | None) -> None:
-        await records.finish_run(self._database, self._recorder(name), run_id, status, result, error)
+    async def _finish(self, name: str, run_id: UUID, status: str, result: JobResult, error: str | None) -> None:
+        await records.finish_run(self._database, self._record_owner(name), run_id, status, result, error)
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def _report_failure(self, name: str, error: Exception) -> None:
         self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
         log.error("job", extra={"job": name, "outcome": "failed"}, exc_info=error)
 
     async def _sleep(self, job: Job, seconds: float) -> None:
-        # In short steps: a laptop that slept, or a clock that was set, is noticed within a minute.
+        # Sleep at most a minute, so that a suspended machine or a changed clock is noticed.
         now = self._clock()
-        until = (cron.next_due(job.cron, now) - now).total_seconds()
+        until_due = (cron.next_due(job.cron, now) - now).total_seconds()
         try:
-            async with asyncio.timeout(max(min(until, seconds), _SHORTEST_SLEEP)):
+            async with asyncio.timeout(max(min(until_due, seconds), _MIN_SLEEP_SECONDS)):
                 await self._stopping.wait()
         except TimeoutError:
             return
@@ -178,6 +179,6 @@ def _lock_name(name: str) -> str:
 
 
 def _error_text(error: Exception) -> str:
-    """The fault's own words, or only the kind of an error nobody foresaw: its words may quote a memory."""
+    """Return a fault's text, or only the type of another error: its message may quote a memory."""
     fault = as_fault(error)
     return str(fault) if fault else type(error).__qualname__

@@ -1,4 +1,4 @@
-"""The MCP server of one butler: its tools, over HTTP and over stdio."""
+"""MCP server of one butler, and the HTTP application around it."""
 
 import functools
 import inspect
@@ -36,7 +36,7 @@ log = logging.getLogger("butlers.server")
 
 @dataclass(frozen=True, slots=True)
 class BoundTool:
-    """A tool together with the state of the module it belongs to."""
+    """A tool and the state of its module."""
 
     tool: Tool
     state: Any
@@ -44,42 +44,42 @@ class BoundTool:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One butler's MCP server and what it counts."""
+    """A butler's MCP server with its parts."""
 
     mcp: FastMCP[Any]
-    door: CallMiddleware
+    call_middleware: CallMiddleware
     config: ButlerConfig
     database: Database
     metrics: Metrics
     gauges: Mapping[str, Gauges]
     jobs: JobStatuses
-    told_to_stop: Callable[[], None]
-    """What hears every signal to stop, beside whatever serves."""
+    request_stop: Callable[[], None]
+    """Called on every stop signal."""
     guard: AuthProvider | None
 
 
 def build_server(
     config: ButlerConfig,
     database: Database,
-    offers: Sequence[BoundTool],
+    tools: Sequence[BoundTool],
     gauges: Mapping[str, Gauges],
     metrics: Metrics,
     *,
     guard: AuthProvider | None,
     jobs: JobStatuses = no_jobs,
-    told_to_stop: Callable[[], None] = lambda: None,
+    request_stop: Callable[[], None] = lambda: None,
     observe: Observe = ignore_call,
 ) -> Server:
-    """A server with these tools; without a guard the caller is whoever started the process."""
+    """Return a server with these tools. Without a guard, the caller is the configured tenant's local user."""
 
     def identify(request_id: str) -> Caller:
         return auth.identify_caller(config.auth, butler=config.name, guarded=guard is not None, request_id=request_id)
 
-    door = CallMiddleware(
+    call_middleware = CallMiddleware(
         identify,
         RateLimit(config.limits.calls_per_second, config.limits.burst),
         metrics,
-        {offer.tool.name: offer.tool for offer in offers},
+        {bound.tool.name: bound.tool for bound in tools},
         config.limits.call_timeout_seconds,
         observe,
     )
@@ -87,29 +87,29 @@ def build_server(
         config.name,
         instructions=config.description or None,
         auth=guard,
-        middleware=[door],
+        middleware=[call_middleware],
         mask_error_details=True,
         strict_input_validation=True,
     )
-    _refuse_duplicate_names(offers)
-    for offer in offers:
-        mcp.add_tool(_to_mcp_tool(offer))
-    return Server(mcp, door, config, database, metrics, gauges, jobs, told_to_stop, guard)
+    _refuse_duplicate_names(tools)
+    for bound in tools:
+        mcp.add_tool(_to_mcp_tool(bound))
+    return Server(mcp, call_middleware, config, database, metrics, gauges, jobs, request_stop, guard)
 
 
-def _refuse_duplicate_names(offers: Sequence[BoundTool]) -> None:
-    """Two tools of one name: the second would answer in place of the first."""
-    names = Counter(offer.tool.name for offer in offers)
-    if twice := [name for name, times in names.items() if times > 1]:
+def _refuse_duplicate_names(tools: Sequence[BoundTool]) -> None:
+    """Raise `ConfigurationFault` if two tools have the same name: the second would replace the first."""
+    names = Counter(bound.tool.name for bound in tools)
+    if duplicates := [name for name, count in names.items() if count > 1]:
         raise ConfigurationFault(
-            f"more than one module has a tool {', '.join(twice)}", hint="Disable one of them in butler.toml."
+            f"more than one module has a tool {', '.join(duplicates)}", hint="Disable one of them in butler.toml."
         )
 
 
-def _to_mcp_tool(offer: BoundTool) -> McpTool:
-    tool = offer.tool
+def _to_mcp_tool(bound: BoundTool) -> McpTool:
+    tool = bound.tool
     return McpTool.from_function(
-        _bind(offer),
+        _bind(bound),
         name=tool.name,
         annotations=ToolAnnotations(
             read_only_hint=tool.read_only,
@@ -120,26 +120,26 @@ def _to_mcp_tool(offer: BoundTool) -> McpTool:
     )
 
 
-def _bind(offer: BoundTool) -> Any:
-    """The tool's function with module state and caller filled in, and its signature without them."""
-    function = offer.tool.function
+def _bind(bound: BoundTool) -> Any:
+    """Return the tool's function with module state and caller filled in, and a signature without them."""
+    function = bound.tool.function
     signature = inspect.signature(function)
     hidden = list(signature.parameters)[:2]
     hints = get_type_hints(function, include_extras=True)
 
     @functools.wraps(function)
     async def call(**arguments: Any) -> Any:
-        return await function(offer.state, current_caller.get(), **arguments)
+        return await function(bound.state, current_caller.get(), **arguments)
 
-    shown = [parameter for name, parameter in signature.parameters.items() if name not in hidden]
-    call.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    visible = [parameter for name, parameter in signature.parameters.items() if name not in hidden]
+    call.__signature__ = signature.replace(parameters=visible)  # type: ignore[attr-defined]
     call.__annotations__ = {name: hint for name, hint in hints.items() if name not in hidden}
     del call.__wrapped__
     return call
 
 
 def http_app(server: Server) -> Starlette:
-    """Everything the butler serves over HTTP."""
+    """Return the HTTP application: /mcp, /health and /metrics."""
     config = server.config
     mcp_app = server.mcp.http_app(
         path="/mcp",
@@ -149,7 +149,7 @@ def http_app(server: Server) -> Starlette:
         stateless_http=True,
         json_response=True,
     )
-    # Inside as well: the protocol's own application answers 500 to whatever leaves it.
+    # Added inside as well: the MCP application answers 500 to any error that leaves it.
     mcp_app.add_middleware(FaultStatusMiddleware)
     return Starlette(
         routes=[
@@ -172,7 +172,7 @@ def http_app(server: Server) -> Starlette:
 
 
 class FaultStatusMiddleware:
-    """A fault before any tool was reached (no database to check a key with) is 503, not a broken connection."""
+    """Answers 503 to a fault outside a tool, such as a key that can't be checked without the database."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -181,12 +181,12 @@ class FaultStatusMiddleware:
         try:
             await self._app(scope, receive, send)
         except Fault as fault:
-            answer = JSONResponse({"error": str(fault)}, status_code=503, headers={"Retry-After": "2"})
-            await answer(scope, receive, send)
+            response = JSONResponse({"error": str(fault)}, status_code=503, headers={"Retry-After": "2"})
+            await response(scope, receive, send)
 
 
 async def _health(server: Server, _: Request) -> Response:
-    """200 when calls can be served, 503 with the reason when they can't."""
+    """Answer 200 if the database can be reached, else 503 with the reason."""
     try:
         await server.database.ping()
     except Fault as fault:
@@ -195,15 +195,15 @@ async def _health(server: Server, _: Request) -> Response:
 
 
 async def _metrics(server: Server, request: Request) -> Response:
-    """The scraper's page; where callers need a credential, an admin's is needed here."""
+    """Answer with the metrics; requires an admin's credential if calls require a credential."""
     if server.guard is not None:
         scheme, _, credential = request.headers.get("authorization", "").partition(" ")
         token = await server.guard.verify_token(credential) if scheme.lower() == "bearer" else None
         if token is None:
             return PlainTextResponse(
-                "a credential is needed", status_code=401, headers={"WWW-Authenticate": "Bearer"}
+                "a credential is required", status_code=401, headers={"WWW-Authenticate": "Bearer"}
             )
         if not auth.caller_from_token(token, butler=server.config.name, request_id="metrics").is_admin:
-            return PlainTextResponse("the admin role is needed", status_code=403)
+            return PlainTextResponse("the admin role is required", status_code=403)
     page = await server.metrics.render(server.database, server.gauges, server.jobs)
     return Response(page, media_type="text/plain; version=0.0.4")

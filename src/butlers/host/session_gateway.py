@@ -1,4 +1,4 @@
-"""Where sessions reach the butler's tools: a loopback address of their own, and a credential that ends with each."""
+"""Loopback MCP server for sessions, with a credential for each session while it runs."""
 
 import asyncio
 import contextlib
@@ -21,70 +21,73 @@ HOST = "127.0.0.1"
 
 @dataclass(slots=True)
 class SessionGrant:
-    """A session at the desk: on whose behalf it calls, and which tools it called how often."""
+    """Access of one session: its caller, and the number of its calls by tool."""
 
     caller: Caller
     calls: Counter[str] = field(default_factory=Counter)
 
 
 class SessionGateway:
-    """Admits sessions, each for as long as it runs. The address is opened with the first of them."""
+    """Grants sessions access to the butler's tools. The server is started for the first session."""
 
     def __init__(self, build: Callable[[AuthProvider, "SessionGateway"], Server]) -> None:
         self._build = build
-        self._visits: dict[bytes, SessionGrant] = {}
-        self._opening = asyncio.Lock()
-        self._open = contextlib.AsyncExitStack()
+        self._grants: dict[bytes, SessionGrant] = {}
+        self._start_lock = asyncio.Lock()
+        self._stack = contextlib.AsyncExitStack()
         self._url: str | None = None
 
     @contextlib.asynccontextmanager
-    async def admitted(self, caller: Caller, session_id: UUID) -> AsyncIterator[tuple[McpAccess, SessionGrant]]:
-        """How a session reaches the tools, until the block ends. It is nobody's admin, whoever it is for."""
-        url = await self._opened()
-        who = replace(caller, actor="session", roles=frozenset(), elevated=False, session_id=str(session_id))
-        credential, visit = secrets.token_urlsafe(32), SessionGrant(who)
+    async def grant(self, caller: Caller, session_id: UUID) -> AsyncIterator[tuple[McpAccess, SessionGrant]]:
+        """Yield a session's access, valid until the block ends. A session never has its caller's roles."""
+        url = await self._start()
+        session_caller = replace(
+            caller, actor="session", roles=frozenset(), elevated=False, session_id=str(session_id)
+        )
+        credential, grant = secrets.token_urlsafe(32), SessionGrant(session_caller)
         key = _hash_credential(credential)
-        self._visits[key] = visit
+        self._grants[key] = grant
         try:
-            yield McpAccess(url, {"Authorization": f"Bearer {credential}"}), visit
+            yield McpAccess(url, {"Authorization": f"Bearer {credential}"}), grant
         finally:
-            del self._visits[key]
+            del self._grants[key]
 
-    def known(self, credential: str) -> Caller | None:
-        """The caller behind a credential of a session that runs."""
-        visit = self._visits.get(_hash_credential(credential))
-        return visit.caller if visit else None
+    def find_caller(self, credential: str) -> Caller | None:
+        """Return the caller of a running session's credential, or None."""
+        grant = self._grants.get(_hash_credential(credential))
+        return grant.caller if grant else None
 
-    def note(self, caller: Caller, tool: str) -> None:
-        """Count one more call of a session."""
-        for visit in self._visits.values():
-            if visit.caller.session_id == caller.session_id:
-                visit.calls[tool] += 1
+    def count_call(self, caller: Caller, tool: str) -> None:
+        """Add one call to the session's count."""
+        for grant in self._grants.values():
+            if grant.caller.session_id == caller.session_id:
+                grant.calls[tool] += 1
 
     async def close(self) -> None:
-        """Let nobody in any more."""
-        await self._open.aclose()
+        """Stop the server."""
+        await self._stack.aclose()
 
-    async def _opened(self) -> str:
-        async with self._opening:
+    async def _start(self) -> str:
+        """Start the server if it is not running; return its URL."""
+        async with self._start_lock:
             if self._url is None:
                 server = self._build(SessionVerifier(self), self)
-                listener = self._open.enter_context(http.bind_socket(HOST, 0))
-                await self._open.enter_async_context(http.serve_in_background(http_app(server), listener))
+                listener = self._stack.enter_context(http.bind_socket(HOST, 0))
+                await self._stack.enter_async_context(http.serve_in_background(http_app(server), listener))
                 self._url = f"http://{HOST}:{listener.getsockname()[1]}/mcp"
             return self._url
 
 
 class SessionVerifier(TokenVerifier):
-    """Credentials of sessions that run."""
+    """Verifies the credentials of running sessions."""
 
-    def __init__(self, desk: SessionGateway) -> None:
+    def __init__(self, gateway: SessionGateway) -> None:
         super().__init__()
-        self._desk = desk
+        self._gateway = gateway
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """The session behind a credential, while it runs."""
-        caller = self._desk.known(token)
+        """Return the token of a running session, or None."""
+        caller = self._gateway.find_caller(token)
         return auth.token_for(caller) if caller else None
 
 

@@ -1,4 +1,4 @@
-"""The record of sessions: who started each, with what, and how it ended."""
+"""Records of sessions in the database."""
 
 from dataclasses import dataclass
 from importlib import resources
@@ -13,8 +13,8 @@ from butlers.db import Database
 from butlers.errors import NotFound
 
 _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "sessions.sql"), "asyncpg")
-LONGEST_ANSWER = 100_000
-_LONGEST_ERROR = 500
+_MAX_ANSWER_CHARACTERS = 100_000
+_MAX_ERROR_CHARACTERS = 500
 
 SessionOutcome = Literal["succeeded", "failed", "timed_out", "cancelled"]
 
@@ -33,15 +33,15 @@ class NewSession:
 async def begin_session(
     database: Database, caller: Caller, session: NewSession, instance: UUID, *, waiting: bool
 ) -> None:
-    """Note that a session starts or waits. Of an internal one the prompt is not kept: it is made of memories."""
+    """Record a session that starts or waits. An internal prompt is not stored: it quotes memories."""
     async with database.transaction(caller) as tx:
-        await _queries.begin(
+        await _queries.insert_session(
             tx,
             tenant_id=caller.tenant,
             id=session.id,
             butler=caller.butler,
             trigger_source=session.trigger_source,
-            prompt="" if session.internal else _storable(session.prompt),
+            prompt="" if session.internal else _to_storable(session.prompt),
             runtime=session.runtime,
             internal=session.internal,
             actor=caller.actor,
@@ -52,68 +52,68 @@ async def begin_session(
 
 
 async def start_session(database: Database, caller: Caller, session_id: UUID) -> None:
-    """Note that the turn of a waiting session has come."""
+    """Record that a waiting session starts to run."""
     async with database.transaction(caller) as tx:
-        await _queries.start(tx, tenant_id=caller.tenant, id=session_id)
+        await _queries.start_session(tx, tenant_id=caller.tenant, id=session_id)
 
 
 async def finish_session(
     database: Database,
     caller: Caller,
     session: NewSession,
-    ending: SessionOutcome,
+    outcome: SessionOutcome,
     *,
     runtime_session_id: str | None = None,
     usage: Usage | None = None,
     answer: str | None = None,
     error: str | None = None,
 ) -> None:
-    """Note how a session ended; what an internal one answered is not kept either."""
-    counted = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens} if usage else {}
+    """Record the outcome of a session. An internal answer is not stored."""
+    token_counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens} if usage else {}
     async with database.transaction(caller) as tx:
-        await _queries.finish(
+        await _queries.finish_session(
             tx,
             tenant_id=caller.tenant,
             id=session.id,
-            status=ending,
-            runtime_session_id=_storable(runtime_session_id),
-            usage=counted,
-            answer=None if session.internal else _storable(answer and answer[:LONGEST_ANSWER]),
-            error=_storable(error and error[:_LONGEST_ERROR]),
+            status=outcome,
+            runtime_session_id=_to_storable(runtime_session_id),
+            usage=token_counts,
+            answer=None if session.internal else _to_storable(answer and answer[:_MAX_ANSWER_CHARACTERS]),
+            error=_to_storable(error and error[:_MAX_ERROR_CHARACTERS]),
         )
 
 
 async def get_session(database: Database, caller: Caller, session_id: UUID) -> dict[str, Any]:
-    """One session of the caller's tenant."""
+    """Return a session of the caller's tenant. Raises `NotFound`."""
     async with database.transaction(caller) as tx:
-        row = await _queries.get(tx, tenant_id=caller.tenant, id=session_id)
+        row = await _queries.get_session(tx, tenant_id=caller.tenant, id=session_id)
     if row is None:
-        raise NotFound(f"no session {session_id}", hint="Ids come from trigger.")
+        raise NotFound(f"there is no session {session_id}", hint="Send a session_id that trigger returned.")
     return dict(row)
 
 
 async def mark_lost_sessions(database: Database, caller: Caller) -> int:
-    """Mark what was under way in processes that are gone; how many sessions that were."""
+    """Mark unfinished sessions of processes that are gone as lost; return their number."""
     lost = 0
-    for row in await database.fetch_across_tenants(_queries.unfinished.sql, caller.butler):
+    for row in await database.fetch_across_tenants(_queries.unfinished_instances.sql, caller.butler):
         async with database.try_lock(instance_lock_name(row["instance"])) as is_gone:
             if is_gone:
-                inside = Caller(tenant=row["tenant_id"], butler=caller.butler, actor=caller.actor)
-                lost += await _give_up(database, inside, row["instance"])
+                owner = Caller(tenant=row["tenant_id"], butler=caller.butler, actor=caller.actor)
+                lost += await _mark_lost(database, owner, row["instance"])
     return lost
 
 
-async def _give_up(database: Database, caller: Caller, instance: UUID | None) -> int:
+async def _mark_lost(database: Database, caller: Caller, instance: UUID | None) -> int:
     async with database.transaction(caller) as tx:
-        rows = _queries.give_up_lost(tx, tenant_id=caller.tenant, butler=caller.butler, instance=instance)
+        rows = _queries.mark_lost(tx, tenant_id=caller.tenant, butler=caller.butler, instance=instance)
         return len([row async for row in rows])
 
 
 def instance_lock_name(instance: UUID | None) -> str:
-    """The name of the lock a process holds while it lives."""
+    """Return the name of the lock a process holds while it runs sessions."""
     return f"butlers instance {instance}"
 
 
-def _storable(text: str | None) -> str | None:
-    """A program's words as PostgreSQL can keep them."""
+def _to_storable(text: str | None) -> str | None:
+    """Return the text without characters PostgreSQL can't store."""
     return None if text is None else text.replace("\x00", "").encode("utf-8", "replace").decode()

@@ -1,46 +1,45 @@
-"""What is kept of a session: what was asked, what was done, what came out. Not what it was told to begin with."""
+"""Summary of a session for its episode: the prompt, the tools called and the answer, without injected memories."""
 
 import re
 from collections.abc import Iterator, Mapping
 
-LONGEST_ASKED, LONGEST_ANSWER = 1_000, 2_000
-_SHORTEST_RECALLED = 12
-_MORE = " …"
-_ITEM = re.compile(r"^- (?:\[[^\]]*\] )*(?:\[[^\]]*\]: )?(.*?)(?: \((?:confidence|maturity): [^)]*\))?$")
+MAX_PROMPT_CHARACTERS, MAX_ANSWER_CHARACTERS = 1_000, 2_000
+_MIN_MEMORY_CHARACTERS = 12
+_CONTEXT_LINE = re.compile(r"^- (?:\[[^\]]*\] )*(?:\[[^\]]*\]: )?(.*?)(?: \((?:confidence|maturity): [^)]*\))?$")
 
 
 def summarize_session(
     prompt: str, tools: Mapping[str, int], injected: str, *, answer: str = "", error: str = ""
 ) -> str:
-    """The key observations of a session, in a few bounded lines."""
-    done = ", ".join(name if count == 1 else f"{name} {count} times" for name, count in sorted(tools.items()))
+    """Return the summary: at most three lines of limited length."""
+    calls = ", ".join(name if count == 1 else f"{name} {count} times" for name, count in sorted(tools.items()))
     lines = [
-        f"Asked: {_bounded(prompt, LONGEST_ASKED)}",
-        f"Done: called {done}." if done else "Done: answered without calling tools.",
+        f"Asked: {_shorten(prompt, MAX_PROMPT_CHARACTERS)}",
+        f"Done: called {calls}." if calls else "Done: answered without calling tools.",
     ]
     if error:
-        lines.append(f"Failed: {_bounded(error, LONGEST_ASKED)}")
-    elif came_out := without(answer, injected).strip():
-        lines.append(f"Came out: {_bounded(came_out, LONGEST_ANSWER)}")
+        lines.append(f"Failed: {_shorten(error, MAX_PROMPT_CHARACTERS)}")
+    elif result := remove_injected(answer, injected).strip():
+        lines.append(f"Came out: {_shorten(result, MAX_ANSWER_CHARACTERS)}")
     return "\n".join(lines)
 
 
-def without(text: str, injected: str) -> str:
-    """The text without what memory put into the session: it is known already, and would be learned again as new."""
-    # The longest first: a shorter one may be a part of it, and would leave the rest.
-    for known in sorted(_recalled(injected), key=len, reverse=True):
-        text = text.replace(known, "[recalled]")
+def remove_injected(text: str, injected: str) -> str:
+    """Return the text without memories that were injected: they would be learned again as new."""
+    # Longest first: a shorter memory may be part of a longer one.
+    for memory in sorted(_injected_memories(injected), key=len, reverse=True):
+        text = text.replace(memory, "[recalled]")
     return "\n".join(line for line in text.splitlines() if line.strip(" -*\t") != "[recalled]")
 
 
-def _recalled(injected: str) -> Iterator[str]:
-    """The memories of a context block as they may be repeated: the whole line, and what the memory says."""
+def _injected_memories(injected: str) -> Iterator[str]:
+    """Yield each memory of a context block as its whole line and as its content."""
     for line in injected.splitlines():
-        if (item := _ITEM.match(line)) and len(item[1]) >= _SHORTEST_RECALLED:
+        if (match := _CONTEXT_LINE.match(line)) and len(match[1]) >= _MIN_MEMORY_CHARACTERS:
             yield line
-            yield item[1]
+            yield match[1]
 
 
-def _bounded(text: str, longest: int) -> str:
-    folded = " ".join(text.split())
-    return folded if len(folded) <= longest else folded[:longest] + _MORE
+def _shorten(text: str, limit: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[:limit] + " …"

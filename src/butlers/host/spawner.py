@@ -1,4 +1,4 @@
-"""Starts sessions of the butler's runtime, with memory around each: what it should know before, what it did after."""
+"""Spawner of sessions: queue, memory before and after each session, and its record."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("butlers.sessions")
 MANUAL_FILE = "CLAUDE.md"
-MAX_WAIT_SECONDS = 20.0
+MAX_REPLY_SECONDS = 20.0
 _CONTEXT_TOOL, _EPISODE_TOOL = "memory_context", "memory_store_episode"
+_NO_CONTEXT = "the session starts without its memories"
 
 
 @dataclass(slots=True)
 class SessionRun:
-    """How a session went so far."""
+    """State of a running session."""
 
     session: NewSession
     caller: Caller
@@ -42,14 +43,14 @@ class SessionRun:
 
 @dataclass(frozen=True, slots=True)
 class QueueSlot:
-    """A session's place among those that were asked for."""
+    """A session's position in the queue: whether it has to wait, and the future of its start."""
 
     waits: bool
-    turn: "asyncio.Future[Any]"
+    start: "asyncio.Future[Any]"
 
 
 class SessionSpawner:
-    """The spawner of one butler."""
+    """Runs the sessions of one butler."""
 
     def __init__(
         self,
@@ -59,52 +60,52 @@ class SessionSpawner:
         *,
         folder: Path | None = None,
         config: SessionsConfig | None = None,
-        patience: float = MAX_WAIT_SECONDS,
+        reply_seconds: float = MAX_REPLY_SECONDS,
     ) -> None:
         self._runtime = runtime
         self._database = database
         self._seconds = seconds
         self._folder = folder
-        self.patience = min(patience, MAX_WAIT_SECONDS)
+        self.reply_seconds = min(reply_seconds, MAX_REPLY_SECONDS)
         self._config = config = config or SessionsConfig()
-        self.own: LocalToolClient | None = None
-        self.desk: SessionGateway | None = None
-        self._turns = asyncio.Semaphore(config.most_at_once)
-        self._asked_for = 0
+        self.local_client: LocalToolClient | None = None
+        self.gateway: SessionGateway | None = None
+        self._semaphore = asyncio.Semaphore(config.max_concurrent)
+        self._requested = 0
         self._instance = uuid4()
-        self._counting = asyncio.Lock()
-        self._under_way = 0
-        self._lock: contextlib.AsyncExitStack | None = None
-        self._running: set[asyncio.Task[SessionResult]] = set()
+        self._instance_guard = asyncio.Lock()
+        self._active = 0
+        self._instance_lock: contextlib.AsyncExitStack | None = None
+        self._background: set[asyncio.Task[SessionResult]] = set()
 
-    def attach(self, own: "LocalToolClient", desk: "SessionGateway") -> None:
-        """From now on sessions have the butler's tools, and memory around them."""
-        self.own, self.desk = own, desk
+    def attach(self, local_client: "LocalToolClient", gateway: "SessionGateway") -> None:
+        """Give later sessions the butler's tools, and memory before and after them."""
+        self.local_client, self.gateway = local_client, gateway
 
     def check(self) -> None:
-        """Return when sessions can be started; raise `Unavailable` with what is missing."""
+        """Return if sessions can be started; raise `Unavailable` with what is missing."""
         self._runtime.check()
 
     async def recover(self, caller: Caller) -> None:
-        """Mark the sessions of processes that were killed."""
+        """Mark the unfinished sessions of killed processes as lost."""
         try:
             if lost := await session_records.mark_lost_sessions(self._database, caller):
                 log.warning("%d sessions of a butler that was killed are marked as lost", lost)
         except Fault as fault:
-            log.warning("sessions of earlier butlers could not be looked at: %s", fault.message)
+            log.warning("sessions of killed butlers could not be marked as lost: %s", fault.message)
 
-    def background(self, running: "asyncio.Task[SessionResult]") -> None:
-        """Keep a session whose caller does not wait for it; whatever becomes of it is in its record."""
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
-        running.add_done_callback(lambda task: task.cancelled() or task.exception())
+    def keep_in_background(self, task: "asyncio.Task[SessionResult]") -> None:
+        """Let a session run without its caller; its outcome is in its record."""
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def stop(self) -> None:
-        """End the sessions nobody waits for."""
-        running = list(self._running)
-        for each in running:
-            each.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        """Cancel the sessions in the background."""
+        tasks = list(self._background)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def spawn(
         self,
@@ -115,81 +116,88 @@ class SessionSpawner:
         internal: bool = False,
         session_id: UUID | None = None,
     ) -> SessionResult:
-        """Run one session to its end, after those that were asked for before it."""
+        """Run one session and return its result, after the sessions requested before it.
+
+        Raises `Overloaded`, `Unavailable`, `SessionFailed` or `TimedOut`.
+        """
         session = NewSession(session_id or uuid4(), trigger_source, prompt, self._runtime.name, internal)
-        course = SessionRun(session, caller)
-        # The place is taken before anything is awaited: several may ask in the same moment.
-        with self._placed() as place:
-            async with self._alive(course):
-                return await self._ran(course, place)
+        run = SessionRun(session, caller)
+        # The slot is taken before the first await, so that sessions start in the order of their requests.
+        with self._queue_slot() as slot:
+            async with self._hold_instance_lock(run):
+                return await self._run(run, slot)
 
     async def get(self, caller: Caller, session_id: UUID) -> dict[str, Any]:
-        """The record of one session."""
+        """Return the record of a session. Raises `NotFound`."""
         return await session_records.get_session(self._database, caller, session_id)
 
     @contextlib.contextmanager
-    def _placed(self) -> Iterator[QueueSlot]:
-        """A place in the order the sessions are asked for, where there is one."""
-        waiting = max(0, self._asked_for - self._config.most_at_once)
-        waits = self._asked_for >= self._config.most_at_once
-        if waits and waiting >= self._config.most_waiting:
+    def _queue_slot(self) -> Iterator[QueueSlot]:
+        """Yield the next slot of the queue. Raises `Overloaded` if the queue is full."""
+        waiting = max(0, self._requested - self._config.max_concurrent)
+        waits = self._requested >= self._config.max_concurrent
+        if waits and waiting >= self._config.max_queued:
             raise Overloaded(
-                f"{waiting} sessions wait already", hint="Retry later, or raise butler.sessions.most_waiting."
+                f"{waiting} sessions are waiting already", hint="Retry later, or raise butler.sessions.max_queued."
             )
-        self._asked_for += 1
-        turn = asyncio.ensure_future(self._turns.acquire())
+        self._requested += 1
+        start = asyncio.ensure_future(self._semaphore.acquire())
         try:
-            yield QueueSlot(waits, turn)
+            yield QueueSlot(waits, start)
         finally:
-            self._asked_for -= 1
-            if not turn.cancel() and not turn.cancelled():
-                self._turns.release()
+            self._requested -= 1
+            if not start.cancel() and not start.cancelled():
+                self._semaphore.release()
 
-    async def _wait(self, course: SessionRun, place: QueueSlot) -> None:
-        """Write down that the session was asked for, and return when there is room for it."""
-        await self._begin(course, waiting=place.waits)
-        await place.turn
-        if place.waits and course.recorded:
-            await self._noted(session_records.start_session(self._database, course.caller, course.session.id))
+    async def _wait_for_start(self, run: SessionRun, slot: QueueSlot) -> None:
+        """Record the session, and return when it may start."""
+        if self._instance_lock is not None:
+            begin = session_records.begin_session(
+                self._database, run.caller, run.session, self._instance, waiting=slot.waits
+            )
+            run.recorded = await self._try_record(run, begin)
+        await slot.start
+        if slot.waits and run.recorded:
+            await _record_or_warn(session_records.start_session(self._database, run.caller, run.session.id))
 
-    async def _ran(self, course: SessionRun, place: QueueSlot) -> SessionResult:
+    async def _run(self, run: SessionRun, slot: QueueSlot) -> SessionResult:
         try:
-            await self._wait(course, place)
-            outcome = await self._answered(course)
+            await self._wait_for_start(run, slot)
+            result = await self._call_runtime(run)
         except asyncio.CancelledError:
-            await asyncio.shield(self._end(course, "cancelled", error="it was cancelled"))
+            await asyncio.shield(self._finish(run, "cancelled", error="it was cancelled"))
             raise
         except (SessionFailed, TimedOut) as fault:
-            ending: SessionOutcome = "timed_out" if isinstance(fault, TimedOut) else "failed"
-            await self._end(course, ending, error=fault.message)
-            await self._remember(course, ending, error=fault.message)
+            outcome: SessionOutcome = "timed_out" if isinstance(fault, TimedOut) else "failed"
+            await self._finish(run, outcome, error=fault.message)
+            await self._store_episode(run, outcome, error=fault.message)
             raise
         except Fault as fault:
-            # It could not even start: nothing happened that could be remembered.
-            await self._end(course, "failed", error=fault.message)
+            # The session did not start, so there is nothing to remember.
+            await self._finish(run, "failed", error=fault.message)
             raise
         except Exception as error:
-            await self._end(course, "failed", error=type(error).__name__)
-            raise SessionFailed(f"the session broke off: {type(error).__name__}") from error
-        await self._end(course, "succeeded", outcome=outcome)
-        await self._remember(course, "succeeded", answer=outcome.text)
-        return SessionResult(course.session.id, outcome.text, outcome.usage)
+            await self._finish(run, "failed", error=type(error).__name__)
+            raise SessionFailed(f"the session failed with {type(error).__name__}") from error
+        await self._finish(run, "succeeded", result=result)
+        await self._store_episode(run, "succeeded", answer=result.text)
+        return SessionResult(run.session.id, result.text, result.usage)
 
-    async def _answered(self, course: SessionRun) -> RuntimeResult:
-        """The runtime's outcome, with the butler's manual, its memories and its tools where the session has them."""
-        session = course.session
+    async def _call_runtime(self, run: SessionRun) -> RuntimeResult:
+        """Return the runtime's result; a session that is not internal gets the manual, memories and tools."""
+        session = run.session
         task = SessionTask(session.id, session.prompt, self._seconds)
         if session.internal:
             return await self._runtime.run(task)
-        course.injected = await self._context(course)
-        task = replace(task, system_prompt="\n\n".join(filter(None, (self._manual(), course.injected))))
-        if self.desk is None:
+        run.injected = await self._memory_context(run)
+        task = replace(task, system_prompt="\n\n".join(filter(None, (self._manual(), run.injected))))
+        if self.gateway is None:
             return await self._runtime.run(task)
-        async with self.desk.admitted(course.caller, session.id) as (access, visit):
+        async with self.gateway.grant(run.caller, session.id) as (access, grant):
             try:
                 return await self._runtime.run(replace(task, mcp=access))
             finally:
-                course.tools = dict(visit.calls)
+                run.tools = dict(grant.calls)
 
     def _manual(self) -> str:
         if self._folder is None:
@@ -202,120 +210,112 @@ class SessionSpawner:
             log.warning("%s can't be read, the session starts without it: %s", MANUAL_FILE, type(error).__name__)
             return ""
 
-    async def _context(self, course: SessionRun) -> str:
-        """What memory has for the prompt; a session starts whatever becomes of this."""
-        if self.own is None or not self.own.has(_CONTEXT_TOOL):
+    async def _memory_context(self, run: SessionRun) -> str:
+        """Return the memories for the prompt; on any error, warn and return an empty text."""
+        if self.local_client is None or not self.local_client.has(_CONTEXT_TOOL):
             return ""
-        asked = {"trigger_prompt": course.session.prompt, "butler": course.caller.butler}
+        arguments = {"trigger_prompt": run.session.prompt, "butler": run.caller.butler}
         try:
-            async with asyncio.timeout(self._config.memory_seconds):
-                block = await self.own.call(course.caller, _CONTEXT_TOOL, asked)
-        except Exception as error:  # noqa: BLE001 — memory around a session must never be in its way
-            _missed("the session starts without its memories", course, error)
+            async with asyncio.timeout(self._config.memory_timeout_seconds):
+                block = await self.local_client.call(run.caller, _CONTEXT_TOOL, arguments)
+        except Exception as error:  # noqa: BLE001 — an error of memory must not stop the session
+            _warn(_NO_CONTEXT, run, error)
             return ""
         if not isinstance(block, str):
-            _missed("the session starts without its memories", course, TypeError(type(block).__name__))
+            _warn(_NO_CONTEXT, run, TypeError(type(block).__name__))
             return ""
         return block.strip()
 
-    async def _remember(
-        self, course: SessionRun, ending: SessionOutcome, *, answer: str = "", error: str = ""
+    async def _store_episode(
+        self, run: SessionRun, outcome: SessionOutcome, *, answer: str = "", error: str = ""
     ) -> None:
-        """Keep what happened; a session has ended whatever becomes of this."""
-        session = course.session
-        if session.internal or self.own is None or not self.own.has(_EPISODE_TOOL):
+        """Store the session's summary as an episode; on any error, warn."""
+        session = run.session
+        if session.internal or self.local_client is None or not self.local_client.has(_EPISODE_TOOL):
             return
-        told = {"outcome": ending, "trigger_source": session.trigger_source}
-        who = replace(course.caller, session_id=str(session.id), details=told)
+        details = {"outcome": outcome, "trigger_source": session.trigger_source}
+        caller = replace(run.caller, session_id=str(session.id), details=details)
         episode = {
-            "content": summarize_session(session.prompt, course.tools, course.injected, answer=answer, error=error),
-            "butler": course.caller.butler,
+            "content": summarize_session(session.prompt, run.tools, run.injected, answer=answer, error=error),
+            "butler": run.caller.butler,
             "session_id": str(session.id),
             "idempotency_key": f"session {session.id}",
         }
         try:
-            async with asyncio.timeout(self._config.memory_seconds):
-                await self.own.call(who, _EPISODE_TOOL, episode)
-        except Exception as failure:  # noqa: BLE001 — as above
-            _missed("the session ends without an episode", course, failure)
+            async with asyncio.timeout(self._config.memory_timeout_seconds):
+                await self.local_client.call(caller, _EPISODE_TOOL, episode)
+        except Exception as failure:  # noqa: BLE001 — an error of memory must not fail the session
+            _warn("the session ends without an episode", run, failure)
 
     @contextlib.asynccontextmanager
-    async def _alive(self, course: SessionRun) -> AsyncIterator[None]:
-        """Hold, while sessions are under way, the lock that shows that the process they belong to lives."""
-        self._under_way += 1
+    async def _hold_instance_lock(self, run: SessionRun) -> AsyncIterator[None]:
+        """Hold the lock that shows this process is alive, shared by all its active sessions."""
+        self._active += 1
         try:
-            async with self._counting:
-                if self._lock is None:
-                    await self._recording(course, self._take_lock())
+            async with self._instance_guard:
+                if self._instance_lock is None:
+                    await self._try_record(run, self._take_lock())
             yield
         finally:
-            await asyncio.shield(self._left())
+            await asyncio.shield(self._release_lock())
 
     async def _take_lock(self) -> None:
         lock = contextlib.AsyncExitStack()
         await lock.enter_async_context(self._database.try_lock(session_records.instance_lock_name(self._instance)))
-        self._lock = lock
+        self._instance_lock = lock
 
-    async def _left(self) -> None:
-        async with self._counting:
-            self._under_way -= 1
-            if not self._under_way and self._lock is not None:
-                lock, self._lock = self._lock, None
+    async def _release_lock(self) -> None:
+        async with self._instance_guard:
+            self._active -= 1
+            if not self._active and self._instance_lock is not None:
+                lock, self._instance_lock = self._instance_lock, None
                 await lock.aclose()
 
-    async def _begin(self, course: SessionRun, *, waiting: bool) -> None:
-        """Write down that it begins."""
-        if self._lock is None:
-            return
-        writing = session_records.begin_session(
-            self._database, course.caller, course.session, self._instance, waiting=waiting
-        )
-        course.recorded = await self._recording(course, writing)
-
-    async def _recording(self, course: SessionRun, writing: Awaitable[None]) -> bool:
-        """Whether it was written; only what the system does for itself depends on that."""
+    async def _try_record(self, run: SessionRun, write: Awaitable[None]) -> bool:
+        """Return whether the write succeeded. Only an internal session raises its fault."""
         try:
-            await writing
+            await write
         except Fault as fault:
-            if course.session.internal:
+            if run.session.internal:
                 raise
-            _missed("the session goes on without a record", course, fault)
+            _warn("the session goes on without a record", run, fault)
             return False
         return True
 
-    async def _end(
+    async def _finish(
         self,
-        course: SessionRun,
-        ending: SessionOutcome,
+        run: SessionRun,
+        outcome: SessionOutcome,
         *,
         error: str | None = None,
-        outcome: RuntimeResult | None = None,
+        result: RuntimeResult | None = None,
     ) -> None:
-        """Write down how it ended; that it can't be written must not take the answer away."""
-        if course.recorded:
-            await self._noted(
+        """Record and log the outcome; a failed write must not lose the answer."""
+        if run.recorded:
+            await _record_or_warn(
                 session_records.finish_session(
                     self._database,
-                    course.caller,
-                    course.session,
-                    ending,
-                    runtime_session_id=outcome.session_id if outcome else None,
-                    usage=outcome.usage if outcome else None,
-                    answer=outcome.text if outcome else None,
+                    run.caller,
+                    run.session,
+                    outcome,
+                    runtime_session_id=result.session_id if result else None,
+                    usage=result.usage if result else None,
+                    answer=result.text if result else None,
                     error=error,
                 )
             )
-        source = course.session.trigger_source
-        log.info("session", extra={"session": str(course.session.id), "source": source, "outcome": ending})
-
-    async def _noted(self, writing: Any) -> None:
-        try:
-            await writing
-        except Fault as fault:
-            log.warning("a session's record could not be kept up to date: %s", fault.message)
+        source = run.session.trigger_source
+        log.info("session", extra={"session": str(run.session.id), "source": source, "outcome": outcome})
 
 
-def _missed(what: str, course: SessionRun, error: Exception) -> None:
-    """One line of warning: what is missing, and the kind of reason."""
+async def _record_or_warn(write: Awaitable[None]) -> None:
+    try:
+        await write
+    except Fault as fault:
+        log.warning("a session's record could not be updated: %s", fault.message)
+
+
+def _warn(message: str, run: SessionRun, error: Exception) -> None:
+    """Log a warning with the session and a fault's message, or only the type of another error."""
     reason = error.message if isinstance(error, Fault) else type(error).__name__
-    log.warning(what, extra={"session": str(course.session.id), "reason": reason})
+    log.warning(message, extra={"session": str(run.session.id), "reason": reason})

@@ -1,4 +1,4 @@
-"""Serves over stdin and stdout, and ends when told to, even while the client keeps its side open."""
+"""MCP over stdin and stdout, with a graceful stop on signals."""
 
 import asyncio
 import contextlib
@@ -12,60 +12,60 @@ from typing import Any
 from fastmcp import FastMCP
 
 _STDIN = 0
-_LAST_WORDS_SECONDS = 0.1
+_FLUSH_SECONDS = 0.1
 
 
 async def serve(
-    mcp: FastMCP[Any], *, grace: float, idle: Callable[[], Awaitable[object]], told: Callable[[], None]
+    mcp: FastMCP[Any], *, grace: float, idle: Callable[[], Awaitable[object]], on_signal: Callable[[], None]
 ) -> None:
-    """Serve until the client leaves or SIGTERM or SIGINT comes; a second signal ends without waiting.
+    """Serve until the client disconnects or a SIGTERM or SIGINT arrives; a second signal ends without waiting.
 
-    `told` hears every one of them.
+    Each signal calls `on_signal`; `idle` returns when no call is active.
     """
-    once, again = asyncio.Event(), asyncio.Event()
+    stop, force_stop = asyncio.Event(), asyncio.Event()
 
-    def signalled() -> None:
-        (again if once.is_set() else once).set()
-        told()
+    def handle_signal() -> None:
+        (force_stop if stop.is_set() else stop).set()
+        on_signal()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, signalled)
-    with _stdin_of_our_own() as end:
-        serving = asyncio.ensure_future(mcp.run_stdio_async(show_banner=False))
-        leaving = asyncio.ensure_future(_leave(once, (idle, again.wait), grace, end))
+        asyncio.get_running_loop().add_signal_handler(number, handle_signal)
+    with _closable_stdin() as close_stdin:
+        stopping = asyncio.ensure_future(_close_on_stop(stop, (idle, force_stop.wait), grace, close_stdin))
         try:
-            await serving
+            await mcp.run_stdio_async(show_banner=False)
         finally:
-            leaving.cancel()
+            stopping.cancel()
 
 
-async def _leave(
-    told: asyncio.Event,
-    enough: Sequence[Callable[[], Awaitable[object]]],
+async def _close_on_stop(
+    stop: asyncio.Event,
+    conditions: Sequence[Callable[[], Awaitable[object]]],
     grace: float,
-    end: Callable[[], None],
+    close_stdin: Callable[[], None],
 ) -> None:
-    """Once told to stop, end stdin as soon as nothing is under way, a second signal came or the time is up."""
-    await told.wait()
-    waiting = [asyncio.ensure_future(reason()) for reason in enough]
+    """After `stop` is set, close stdin when one of the conditions returns or the grace period is over."""
+    await stop.wait()
+    waiting = [asyncio.ensure_future(condition()) for condition in conditions]
     await asyncio.wait(waiting, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-    # The last answer is on its way to stdout.
-    await asyncio.sleep(_LAST_WORDS_SECONDS)
-    end()
+    # Give the last answer time to reach stdout.
+    await asyncio.sleep(_FLUSH_SECONDS)
+    close_stdin()
 
 
 @contextlib.contextmanager
-def _stdin_of_our_own() -> Iterator[Callable[[], None]]:
-    """Stand a socket in for stdin; what this gives ends it as if the client had left.
+def _closable_stdin() -> Iterator[Callable[[], None]]:
+    """Replace stdin by a socket; yield a function that closes it as if the client had disconnected.
 
-    A thread that waits in a read of the client's pipe can't be told to stop: ours may, it holds nothing up.
+    A thread that blocks in a read of the client's pipe can't be stopped. The forwarding thread is a daemon, so it
+    doesn't keep the process alive.
     """
     client = os.dup(_STDIN)
-    ours, theirs = socket.socketpair()
-    os.dup2(theirs.fileno(), _STDIN)
-    theirs.close()
-    Thread(target=_forward, args=(client, ours), name="stdin", daemon=True).start()
-    yield lambda: _end(ours)
+    writer, reader = socket.socketpair()
+    os.dup2(reader.fileno(), _STDIN)
+    reader.close()
+    Thread(target=_forward, args=(client, writer), name="stdin", daemon=True).start()
+    yield lambda: _close(writer)
     os.dup2(client, _STDIN)
 
 
@@ -73,9 +73,9 @@ def _forward(client: int, stdin: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := os.read(client, 65536):
             stdin.sendall(data)
-    _end(stdin)
+    _close(stdin)
 
 
-def _end(stdin: socket.socket) -> None:
+def _close(stdin: socket.socket) -> None:
     with contextlib.suppress(OSError):
         stdin.shutdown(socket.SHUT_WR)

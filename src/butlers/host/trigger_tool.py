@@ -1,4 +1,4 @@
-"""The host's own tool: an agent that may have the butler think and act."""
+"""The `trigger` tool: an agent starts a session of the butler."""
 
 import asyncio
 from typing import Annotated
@@ -13,8 +13,8 @@ from butlers.errors import Forbidden, InvalidInput
 from butlers.host.spawner import SessionSpawner
 
 
-class Triggered(TypedDict, total=False):
-    """A session: how it stands, and what it answered once it has."""
+class SessionStatus(TypedDict, total=False):
+    """A session's status, and its answer or error once it has ended."""
 
     session_id: str
     status: str
@@ -26,43 +26,42 @@ class Triggered(TypedDict, total=False):
 async def trigger(
     sessions: SessionSpawner,
     caller: Caller,
-    prompt: Annotated[str | None, Field(description="What the butler is to do.")] = None,
-    session_id: Annotated[str | None, Field(description="Of a session that was running: how it stands now.")] = None,
-) -> Triggered:
-    """Have the butler carry out a prompt in a session of its own; a long one answers `running` and its session_id."""
+    prompt: Annotated[str | None, Field(description="Task for the butler.")] = None,
+    session_id: Annotated[str | None, Field(description="A session started earlier: returns its status.")] = None,
+) -> SessionStatus:
+    """Run a prompt in a new session of the butler. A long session returns status `running` and its session_id."""
     if session_id:
-        return await _standing(sessions, caller, _parsed(session_id))
+        return await _session_status(sessions, caller, _parse_id(session_id))
     if not prompt or not prompt.strip():
-        raise InvalidInput("prompt is blank", hint="Send what the butler is to do, or a session_id.")
+        raise InvalidInput("prompt is blank", hint="Send a task for the butler, or a session_id.")
     if caller.session_id is not None:
-        raise Forbidden("a session can't start another", hint="Do it yourself, with the tools you have.")
-    started = uuid4()
-    running = asyncio.create_task(
-        sessions.spawn(caller, prompt, trigger_source=f"tool:{caller.actor}", session_id=started)
+        raise Forbidden("a session can't start another session", hint="Use the tools you have.")
+    new_id = uuid4()
+    task = asyncio.create_task(
+        sessions.spawn(caller, prompt, trigger_source=f"tool:{caller.actor}", session_id=new_id)
     )
-    sessions.background(running)
-    await asyncio.wait({running}, timeout=sessions.patience)
-    if not running.done():
-        return {"session_id": str(started), "status": "running"}
-    answered = running.result()
-    return {"session_id": str(answered.session_id), "status": "succeeded", "answer": answered.text}
+    sessions.keep_in_background(task)
+    await asyncio.wait({task}, timeout=sessions.reply_seconds)
+    if not task.done():
+        return {"session_id": str(new_id), "status": "running"}
+    return {"session_id": str(new_id), "status": "succeeded", "answer": task.result().text}
 
 
-async def _standing(sessions: SessionSpawner, caller: Caller, session_id: UUID) -> Triggered:
+async def _session_status(sessions: SessionSpawner, caller: Caller, session_id: UUID) -> SessionStatus:
     record = await sessions.get(caller, session_id)
-    told: Triggered = {"session_id": str(session_id), "status": record["status"]}
+    status: SessionStatus = {"session_id": str(session_id), "status": record["status"]}
     if record["answer"] is not None:
-        told["answer"] = record["answer"]
+        status["answer"] = record["answer"]
     if record["error"] is not None:
-        told["error"] = record["error"]
-    return told
+        status["error"] = record["error"]
+    return status
 
 
-def _parsed(text: str) -> UUID:
+def _parse_id(text: str) -> UUID:
     try:
         return UUID(text.strip())
     except ValueError:
-        raise InvalidInput("session_id is not a UUID", hint="Send the session_id that trigger answered.") from None
+        raise InvalidInput("session_id is not a UUID", hint="Send the session_id that trigger returned.") from None
 
 
 TOOLS = (trigger,)

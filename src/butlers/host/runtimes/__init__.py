@@ -1,4 +1,4 @@
-"""The runtimes a butler's sessions can have."""
+"""Runtimes that run a butler's sessions."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from butlers.host.runtimes.runtime import Runtime
 
 
 def make_runtime(config: RuntimeConfig, folder: Path) -> Runtime:
-    """The configured runtime; a program given with a relative path lies in the butler's folder."""
+    """Return the configured runtime. A relative program path is relative to the butler's folder."""
     if config.type == "openai":
         from butlers.host.runtimes.openai import OpenAiRuntime
 

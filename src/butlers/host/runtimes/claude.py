@@ -1,4 +1,4 @@
-"""The Claude Code CLI as a runtime: one `claude -p` for each session, with the butler's tools and no others."""
+"""Runtime for the Claude Code CLI: one `claude -p` per session, with only the butler's tools."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,16 +8,16 @@ from typing import Any
 from butlers.contract import Usage
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes import process
-from butlers.host.runtimes.runtime import SERVER_NAME, RuntimeResult, SessionTask
+from butlers.host.runtimes.runtime import SERVER_NAME, RuntimeResult, SessionTask, token_count
 
-# Its own memory would stand beside the butler's, and leave a folder for each session.
-_QUIET = {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1"}
-_SHUT_OUT = frozenset({401, 403})
-_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+# The CLI's own memory would compete with the butler's, and leave a folder for each session.
+_ENVIRONMENT = {"CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1"}
+_UNAUTHORIZED_STATUSES = frozenset({401, 403})
+_INPUT_TOKEN_FIELDS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class ClaudeRuntime:
-    """Runs the CLI in an empty folder: a session is given what it should know, and finds nothing else."""
+    """Runs the CLI in an empty folder, so that a session sees only what it is given."""
 
     name = "claude"
 
@@ -25,22 +25,27 @@ class ClaudeRuntime:
         self._command = command
 
     def check(self) -> None:
-        """Return when the CLI is there."""
+        """Return if the CLI is installed, else raise `Unavailable`."""
         process.require_program(self._command[0])
 
     async def run(self, task: SessionTask) -> RuntimeResult:
-        """Run the CLI to its end."""
+        """Run the CLI and return its result."""
         with process.session_folder() as folder:
             command = [*self._command, *_arguments(task, folder)]
-            # The prompt goes in by stdin: arguments are short, and other users of the machine can read them.
-            ran = await process.run_program(
-                command, _told(task.prompt), seconds=task.seconds, cwd=folder, folder=folder, variables=_QUIET
+            # The prompt goes to stdin: arguments have a length limit, and other users can read them.
+            result = await process.run_program(
+                command,
+                _escape_slash(task.prompt),
+                seconds=task.seconds,
+                cwd=folder,
+                folder=folder,
+                variables=_ENVIRONMENT,
             )
-        return _outcome(ran, self._command[0])
+        return _parse_result(result, self._command[0])
 
 
-def _told(prompt: str) -> str:
-    """The prompt; one that begins with a slash would be taken for a command of the CLI's own."""
+def _escape_slash(prompt: str) -> str:
+    """Return the prompt with a newline before a leading slash, which the CLI would read as a command."""
     return f"\n{prompt}" if prompt.startswith("/") else prompt
 
 
@@ -58,30 +63,28 @@ def _arguments(task: SessionTask, folder: Path) -> list[str]:
     return arguments
 
 
-def _outcome(ran: process.ProcessResult, program: str) -> RuntimeResult:
-    """What the CLI's JSON says; it tells of a failure there and by its exit code."""
+def _parse_result(result: process.ProcessResult, program: str) -> RuntimeResult:
+    """Return the result in the CLI's JSON; raise if the JSON or the exit code reports an error."""
     try:
-        said = json.loads(ran.stdout)
+        payload = json.loads(result.stdout)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or not isinstance(said.get("result"), str):
-        process.require_success(ran, program)
-        raise SessionFailed(f"{program} answered something else than the JSON of a result")
-    if said.get("is_error") or ran.code:
-        if said.get("api_error_status") in _SHUT_OUT or "/login" in said["result"]:
-            raise Unavailable(f"{program} is not logged in", hint="Log in with it, or set ANTHROPIC_API_KEY.")
-        raise SessionFailed(f"{program} says: {said['result'][:300]}")
-    session_id = said.get("session_id")
+        payload = None
+    if not isinstance(payload, dict) or not isinstance(payload.get("result"), str):
+        process.require_success(result, program)
+        raise SessionFailed(f"{program} did not answer with a result in JSON")
+    if payload.get("is_error") or result.code:
+        if payload.get("api_error_status") in _UNAUTHORIZED_STATUSES or "/login" in payload["result"]:
+            raise Unavailable(f"{program} is not logged in", hint="Log in, or set ANTHROPIC_API_KEY.")
+        raise SessionFailed(f"{program} failed: {payload['result'][:300]}")
+    session_id = payload.get("session_id")
     return RuntimeResult(
-        said["result"], session_id if isinstance(session_id, str) else None, _usage(said.get("usage"))
+        payload["result"], session_id if isinstance(session_id, str) else None, _usage(payload.get("usage"))
     )
 
 
-def _usage(said: Any) -> Usage | None:
-    if not isinstance(said, Mapping):
+def _usage(payload: Any) -> Usage | None:
+    if not isinstance(payload, Mapping):
         return None
-    return Usage(sum(_count(said.get(name)) for name in _INPUTS), _count(said.get("output_tokens")))
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return Usage(
+        sum(token_count(payload.get(name)) for name in _INPUT_TOKEN_FIELDS), token_count(payload.get("output_tokens"))
+    )

@@ -1,4 +1,4 @@
-"""Any chat-completions server as a runtime: Ollama, llama.cpp, vLLM, OpenAI. The loop around tool calls is ours."""
+"""Runtime for chat-completions servers (Ollama, llama.cpp, vLLM, OpenAI), with the loop around tool calls."""
 
 import asyncio
 import contextlib
@@ -15,31 +15,31 @@ from butlers.config_types import is_loopback
 from butlers.contract import Usage
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes import tool_calls
-from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, RuntimeResult, SessionTask, session_timeout
+from butlers.host.runtimes.runtime import MAX_ANSWER_BYTES, RuntimeResult, SessionTask, session_timeout, token_count
 from butlers.host.runtimes.tool_calls import Message, ToolClient
 
-MOST_TURNS = 30
-"""A model that goes on calling tools for longer than this is going round in circles."""
-_PASSING = frozenset({408, 409, 425, 429})
-_SERVERS_OWN = 500
-_NOT_FOR_US = frozenset({401, 403, 404})
-_PAUSES = (1.0, 3.0, 9.0)
-_LONGEST_PAUSE = 30.0
+MAX_TURNS = 30
+"""Limit for a model that keeps calling tools without an answer."""
+_RETRY_STATUSES = frozenset({408, 409, 425, 429})
+_MIN_SERVER_ERROR = 500
+_REFUSED_STATUSES = frozenset({401, 403, 404})
+_RETRY_DELAYS_SECONDS = (1.0, 3.0, 9.0)
+_MAX_DELAY_SECONDS = 30.0
 
 
 class OpenAiRuntime:
-    """Asks the configured model, carries out the tool calls it answers with, and asks again until it only talks."""
+    """Calls the model and executes the tool calls it returns, until it answers without tool calls."""
 
     name = "openai"
 
-    def __init__(self, config: RuntimeConfig, pauses: Sequence[float] = _PAUSES) -> None:
+    def __init__(self, config: RuntimeConfig, retry_delays: Sequence[float] = _RETRY_DELAYS_SECONDS) -> None:
         self._url = f"{(config.base_url or '').rstrip('/')}/chat/completions"
         self._model = config.model or ""
         self._key_variable = config.api_key_env
-        self._pauses = pauses
+        self._retry_delays = retry_delays
 
     def check(self) -> None:
-        """Return when the key that is needed is there; whether the server is shows when it is asked."""
+        """Raise `Unavailable` if a configured API key is missing. The server itself is not contacted."""
         key = self._key()
         if self._key_variable and (not key or not key.isascii() or not key.isprintable() or " " in key):
             raise Unavailable(
@@ -51,85 +51,83 @@ class OpenAiRuntime:
         return os.environ.get(self._key_variable or "", "").strip()
 
     async def run(self, task: SessionTask) -> RuntimeResult:
-        """Ask until the model is done."""
+        """Call the model until it answers, and return the answer."""
         self.check()
         try:
             async with (
                 asyncio.timeout(task.seconds),
-                self._connected() as http,
+                self._http_client() as http,
                 tool_calls.open_tools(task.mcp) as tools,
             ):
-                return await self._talked(http, tools, task)
+                return await self._converse(http, tools, task)
         except TimeoutError:
             raise session_timeout(task.seconds) from None
 
     @contextlib.asynccontextmanager
-    async def _connected(self) -> AsyncIterator[httpx2.AsyncClient]:
+    async def _http_client(self) -> AsyncIterator[httpx2.AsyncClient]:
         key = self._key()
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-        # The session's own time limit is the only one: a model may think for minutes before its first word.
+        # No read timeout: a model may take minutes to answer, and the session has its own limit.
         timeout = httpx2.Timeout(None, connect=10)
-        # What is on this machine is reached directly, whatever proxy the environment names.
-        outside = not is_loopback(urlsplit(self._url).hostname or "")
-        async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=outside) as http:
+        # Requests to this machine don't use a proxy.
+        use_proxy = not is_loopback(urlsplit(self._url).hostname or "")
+        async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=use_proxy) as http:
             yield http
 
-    async def _talked(self, http: httpx2.AsyncClient, tools: ToolClient, task: SessionTask) -> RuntimeResult:
-        said: list[Message] = [{"role": "system", "content": task.system_prompt}] if task.system_prompt else []
-        said.append({"role": "user", "content": task.prompt})
+    async def _converse(self, http: httpx2.AsyncClient, tools: ToolClient, task: SessionTask) -> RuntimeResult:
+        messages: list[Message] = [{"role": "system", "content": task.system_prompt}] if task.system_prompt else []
+        messages.append({"role": "user", "content": task.prompt})
         usage = Usage()
-        for _ in range(MOST_TURNS):
-            answer = await self._asked(http, said, tools.offered)
+        for _ in range(MAX_TURNS):
+            answer = await self._complete(http, messages, tools.schemas)
             message = _message(answer)
-            usage = _added(usage, answer.get("usage"))
+            usage = _add_usage(usage, answer.get("usage"))
             calls = message.get("tool_calls")
             if not isinstance(calls, list) or not calls:
-                spent = usage if usage != Usage() else None
-                return RuntimeResult(_content(message.get("content")), _text(answer.get("id")), spent)
-            said.append(message)
-            said += [await tool_calls.execute_call(tools, call) for call in calls]
-        raise SessionFailed(f"the model called tools {MOST_TURNS} times in a row without an answer")
+                reported = usage if usage != Usage() else None
+                return RuntimeResult(_content(message.get("content")), _text(answer.get("id")), reported)
+            messages.append(message)
+            messages += [await tool_calls.execute_call(tools, call) for call in calls]
+        raise SessionFailed(f"the model called tools {MAX_TURNS} times in a row without an answer")
 
-    async def _asked(self, http: httpx2.AsyncClient, said: list[Message], offered: Sequence[Message]) -> Message:
-        """One answer of the server, after as many attempts as make sense."""
-        body: Message = {"model": self._model, "messages": said}
-        if offered:
-            body["tools"] = list(offered)
-        for pause in (*self._pauses, None):
-            status, answer, wait = await self._attempt(http, body)
-            if pause is None or not (status in _PASSING or status >= _SERVERS_OWN):
-                return _judged(status, answer, self._model)
-            await asyncio.sleep(min(max(wait, pause), _LONGEST_PAUSE))
+    async def _complete(self, http: httpx2.AsyncClient, messages: list[Message], tools: Sequence[Message]) -> Message:
+        """Return the server's answer; retry errors that may pass."""
+        body: Message = {"model": self._model, "messages": messages}
+        if tools:
+            body["tools"] = list(tools)
+        for delay in (*self._retry_delays, None):
+            status, answer, retry_after = await self._post(http, body)
+            if delay is None or not (status in _RETRY_STATUSES or status >= _MIN_SERVER_ERROR):
+                return _parse_answer(status, answer, self._model)
+            await asyncio.sleep(min(max(retry_after, delay), _MAX_DELAY_SECONDS))
         raise AssertionError
 
-    async def _attempt(self, http: httpx2.AsyncClient, body: Message) -> tuple[int, bytes, float]:
+    async def _post(self, http: httpx2.AsyncClient, body: Message) -> tuple[int, bytes, float]:
         try:
-            # In ASCII: what a model said may hold characters that have no bytes.
+            # json.dumps writes ASCII: a model's text may contain lone surrogates, which UTF-8 can't encode.
             async with http.stream("POST", self._url, content=json.dumps(body)) as response:
                 answer = bytearray()
                 async for chunk in response.aiter_bytes():
                     answer += chunk
-                    if len(answer) > MOST_ANSWER_BYTES:
-                        raise SessionFailed(f"the model answered more than {MOST_ANSWER_BYTES >> 20} MiB")
-                return response.status_code, bytes(answer), _seconds(response.headers.get("retry-after"))
+                    if len(answer) > MAX_ANSWER_BYTES:
+                        raise SessionFailed(f"the model answered more than {MAX_ANSWER_BYTES >> 20} MiB")
+                return response.status_code, bytes(answer), _parse_seconds(response.headers.get("retry-after"))
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
             raise Unavailable(
                 f"no model server answers at {httpx2.URL(self._url).netloc.decode()}",
                 hint="Start it, or change butler.runtime.base_url in butler.toml.",
             ) from None
         except httpx2.InvalidURL:
-            raise Unavailable(
-                "butler.runtime.base_url is not an address", hint="Write http://HOST:PORT/v1."
-            ) from None
+            raise Unavailable("butler.runtime.base_url is not a URL", hint="Write http://HOST:PORT/v1.") from None
         except httpx2.HTTPError as error:
             raise SessionFailed(f"the connection to the model broke: {type(error).__name__}") from None
 
 
-def _judged(status: int, body: bytes, model: str) -> Message:
-    """The server's answer as an object, or the fault it stands for."""
-    if status in _NOT_FOR_US:
+def _parse_answer(status: int, body: bytes, model: str) -> Message:
+    """Return the answer as a dict; raise `Unavailable` or `SessionFailed` for an error."""
+    if status in _REFUSED_STATUSES:
         raise Unavailable(
-            f"the model server refuses {model} with status {status}",
+            f"the model server refused {model} with status {status}",
             hint="Check butler.runtime.base_url and model, and the key that api_key_env names.",
         )
     if status != httpx2.codes.OK:
@@ -139,7 +137,7 @@ def _judged(status: int, body: bytes, model: str) -> Message:
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict):
-        raise SessionFailed("the model server answered something else than a JSON object")
+        raise SessionFailed("the model server did not answer with a JSON object")
     return answer
 
 
@@ -152,32 +150,30 @@ def _message(answer: Message) -> Message:
     return message
 
 
-def _content(said: Any) -> str:
-    """The words of a message; some servers send them in parts."""
-    if isinstance(said, list):
-        return "".join(str(part.get("text") or "") for part in said if isinstance(part, dict))
-    return said if isinstance(said, str) else ""
+def _content(content: Any) -> str:
+    """Return the text of a message; some servers send it as a list of parts."""
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
 
 
-def _added(usage: Usage, said: Any) -> Usage:
-    if not isinstance(said, dict):
+def _add_usage(usage: Usage, reported: Any) -> Usage:
+    if not isinstance(reported, dict):
         return usage
-    taken, given = said.get("prompt_tokens"), said.get("completion_tokens")
-    return Usage(usage.input_tokens + _count(taken), usage.output_tokens + _count(given))
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return Usage(
+        usage.input_tokens + token_count(reported.get("prompt_tokens")),
+        usage.output_tokens + token_count(reported.get("completion_tokens")),
+    )
 
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _seconds(header: str | None) -> float:
+def _parse_seconds(header: str | None) -> float:
     try:
         seconds = float(header or 0)
     except ValueError:
         return 0.0
-    # Not a number is less than nothing, too.
+    # NaN fails the comparison, too.
     return seconds if seconds >= 0 else 0.0

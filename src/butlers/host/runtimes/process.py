@@ -1,4 +1,4 @@
-"""Programs that answer: something on stdin, an answer on stdout, and nothing left running afterwards."""
+"""Child processes of sessions: input on stdin, answer on stdout, and nothing left running afterwards."""
 
 import asyncio
 import contextlib
@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import cast
 
 from butlers.errors import SessionFailed, Unavailable
-from butlers.host.runtimes.runtime import MOST_ANSWER_BYTES, session_timeout
+from butlers.host.runtimes.runtime import MAX_ANSWER_BYTES, session_timeout
 
 _GUARD = Path(__file__).with_name("process_guard.py")
-_MOST_COMPLAINT_BYTES = 4096
-_LAST_WORDS_SECONDS = 0.5
-_LONGEST_ENDING = 10.0
+_MAX_STDERR_BYTES = 4096
+_FLUSH_SECONDS = 0.5
+_EXIT_TIMEOUT_SECONDS = 10.0
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-# Our own settings name databases and their passwords; a program inside another session of its kind would refuse.
-_PRIVATE = ("BUTLERS_", "CLAUDECODE")
+# BUTLERS_ variables contain database passwords; with CLAUDECODE set, the CLI refuses to start.
+_REMOVED_PREFIXES = ("BUTLERS_", "CLAUDECODE")
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessResult:
-    """A program that ended by itself."""
+    """Exit code and output of a program."""
 
     code: int
     stdout: str
@@ -34,7 +34,7 @@ class ProcessResult:
 
 
 def require_program(program: str) -> None:
-    """Return when the program can be started; raise `Unavailable` when it is not there."""
+    """Raise `Unavailable` if the program is not installed."""
     if shutil.which(program) is None:
         raise Unavailable(
             f"the program {program} is not installed",
@@ -44,8 +44,8 @@ def require_program(program: str) -> None:
 
 @contextlib.contextmanager
 def session_folder() -> Iterator[Path]:
-    """A folder for what a session may read, closed to everybody else."""
-    # The warden may have removed it by then.
+    """Yield a temporary folder that only this user can read."""
+    # The guard process may have removed the folder before.
     with tempfile.TemporaryDirectory(prefix="butlers-session-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
@@ -59,79 +59,80 @@ async def run_program(
     folder: Path,
     variables: Mapping[str, str] | None = None,
 ) -> ProcessResult:
-    """Run a program to its end; past its time, or when this call is cancelled, it ends with all it started.
+    """Run a program and return its result. Raises `TimedOut` after `seconds`, `SessionFailed` for too much output.
 
-    `folder` holds what it may read, and is gone when it has ended, even if nobody is left to remove it.
+    On a timeout or a cancellation, the program and all its children are ended. The guard process removes `folder`
+    when the program has ended, even if this process is gone.
     """
     require_program(command[0])
     async with _start_guarded(command, cwd, folder, variables or {}) as program:
         try:
             async with asyncio.timeout(seconds):
-                program.tell(stdin)
-                return await program.ended()
+                program.send(stdin)
+                return await program.wait()
         except TimeoutError:
             raise session_timeout(seconds) from None
 
 
 class _Program(asyncio.SubprocessProtocol):
-    """A running program: what it said so far, and whether it has ended.
+    """A running program and its output so far.
 
-    Not asyncio's own, which takes a program for running as long as anybody holds its output open.
+    asyncio's own protocol is not used: it waits until every process that inherited the output has closed it.
     """
 
     def __init__(self) -> None:
         self._transport: asyncio.SubprocessTransport | None = None
-        self._said = {_STDOUT: bytearray(), _STDERR: bytearray()}
-        self._open = {_STDOUT, _STDERR}
-        self._silent = asyncio.Event()
+        self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self._open_pipes = {_STDOUT, _STDERR}
+        self._output_closed = asyncio.Event()
         self._too_much = asyncio.Event()
-        self.gone = asyncio.Event()
+        self.exited = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        said = self._said[fd]
-        said += data
+        output = self._output[fd]
+        output += data
         if fd == _STDERR:
-            del said[:-_MOST_COMPLAINT_BYTES]
-        elif len(said) > MOST_ANSWER_BYTES:
+            del output[:-_MAX_STDERR_BYTES]
+        elif len(output) > MAX_ANSWER_BYTES:
             self._too_much.set()
             self._pipe(fd).close()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         del exc
-        self._open.discard(fd)
-        if not self._open:
-            self._silent.set()
+        self._open_pipes.discard(fd)
+        if not self._open_pipes:
+            self._output_closed.set()
 
     def process_exited(self) -> None:
-        self.gone.set()
+        self.exited.set()
 
-    def tell(self, text: str) -> None:
-        """Send it something to read; it need not."""
+    def send(self, text: str) -> None:
+        """Write the text to stdin and close it."""
         stdin = cast("asyncio.WriteTransport", self._pipe(_STDIN))
         stdin.write(text.encode("utf-8", "replace"))
         stdin.close()
 
-    async def ended(self) -> ProcessResult:
-        """What it said, once it has ended; what outlives it and holds its output open is not waited for."""
-        await _wait_for_first(self.gone, self._too_much)
+    async def wait(self) -> ProcessResult:
+        """Return the result when the program has exited, without waiting for children that keep its output open."""
+        await _wait_for_first(self.exited, self._too_much)
         if self._too_much.is_set():
-            raise SessionFailed(f"the session answered more than {MOST_ANSWER_BYTES >> 20} MiB")
+            raise SessionFailed(f"the session answered more than {MAX_ANSWER_BYTES >> 20} MiB")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
-                await self._silent.wait()
+            async with asyncio.timeout(_FLUSH_SECONDS):
+                await self._output_closed.wait()
         code = self._transport.get_returncode() if self._transport else None
         return ProcessResult(-1 if code is None else code, self._text(_STDOUT), self._text(_STDERR))
 
     def close(self) -> None:
-        """Let go of its pipes."""
+        """Close the pipes."""
         if self._transport is not None:
             self._transport.close()
 
     def _text(self, fd: int) -> str:
-        return self._said[fd].decode("utf-8", "replace")
+        return self._output[fd].decode("utf-8", "replace")
 
     def _pipe(self, fd: int) -> asyncio.BaseTransport:
         pipe = self._transport.get_pipe_transport(fd) if self._transport else None
@@ -145,52 +146,52 @@ async def _wait_for_first(*events: asyncio.Event) -> None:
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waiting:
-            each.cancel()
+        for task in waiting:
+            task.cancel()
 
 
 @contextlib.asynccontextmanager
 async def _start_guarded(
     command: Sequence[str], cwd: Path, folder: Path, variables: Mapping[str, str]
 ) -> AsyncIterator[_Program]:
-    """A program under its warden, which ends it when the pipe between us is closed, however that happens."""
-    theirs, ours = os.pipe()
+    """Yield a program started by the guard process, which ends it when our end of the pipe is closed."""
+    guard_end, our_end = os.pipe()
     try:
         _, program = await asyncio.get_running_loop().subprocess_exec(
             _Program,
-            sys.executable, "-I", "-S", str(_GUARD), str(theirs), str(folder), *command,
-            stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=(theirs,), start_new_session=True,
+            sys.executable, "-I", "-S", str(_GUARD), str(guard_end), str(folder), *command,
+            stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=(guard_end,), start_new_session=True,
             cwd=cwd, env=_session_environment(variables),
         )  # fmt: skip
     except BaseException:
-        os.close(ours)
+        os.close(our_end)
         raise
     finally:
-        os.close(theirs)
+        os.close(guard_end)
     try:
         yield program
     finally:
-        os.close(ours)
+        os.close(our_end)
         await asyncio.shield(_wait_for_exit(program))
 
 
 async def _wait_for_exit(program: _Program) -> None:
-    """Return when the warden has ended it all."""
+    """Return when the guard process has exited."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_LONGEST_ENDING):
-            await program.gone.wait()
+        async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
+            await program.exited.wait()
     program.close()
 
 
 def _session_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_PRIVATE)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)}
     return {**kept, **variables}
 
 
-def require_success(ran: ProcessResult, program: str) -> str:
-    """What it answered; a failure is told by its code and the last thing it complained about."""
-    if ran.code == 0:
-        return ran.stdout
-    lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
-    said = f": {lines[-1][:300]}" if lines else ""
-    raise SessionFailed(f"{program} ended with exit code {ran.code}{said}")
+def require_success(result: ProcessResult, program: str) -> str:
+    """Return the stdout; raise `SessionFailed` with the last line of stderr if the exit code is not 0."""
+    if result.code == 0:
+        return result.stdout
+    lines = [line.strip() for line in result.stderr.splitlines() if line.strip()]
+    reason = f": {lines[-1][:300]}" if lines else ""
+    raise SessionFailed(f"{program} ended with exit code {result.code}{reason}")

@@ -1,4 +1,4 @@
-"""What thinks in a session: a prompt goes in, an answer comes out, whatever stands behind it."""
+"""Runtime protocol, and the task and result of a session."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,27 +9,26 @@ from butlers.contract import Usage
 from butlers.errors import TimedOut
 
 SERVER_NAME = "butler"
-"""What a session calls the butler's own MCP server."""
-MOST_ANSWER_BYTES = 8 * 1024 * 1024
-"""An answer longer than this is no answer."""
+"""Name of the butler's MCP server in a session."""
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class McpAccess:
-    """How a session reaches the butler's own tools, and no others."""
+    """URL and headers with which a session reaches the butler's tools."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def configuration(self) -> dict[str, Any]:
-        """The same as MCP clients read it."""
+        """Return the access in the configuration format of MCP clients."""
         server = {"type": "http", "url": self.url, "headers": dict(self.headers)}
         return {"mcpServers": {SERVER_NAME: server}}
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTask:
-    """What a session is asked, what it should know, which tools it has and how long it may take."""
+    """A session's prompt, system prompt, tools and time limit."""
 
     session_id: UUID
     prompt: str
@@ -40,7 +39,7 @@ class SessionTask:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeResult:
-    """What a session answered, the runtime's own id for it, and the tokens it took where the runtime tells."""
+    """A session's answer, with the runtime's own id and token usage if the runtime reports them."""
 
     text: str
     session_id: str | None = None
@@ -48,21 +47,26 @@ class RuntimeResult:
 
 
 class Runtime(Protocol):
-    """Whatever can run a session."""
+    """A program or model that runs sessions."""
 
     @property
     def name(self) -> str:
-        """Its name in records: claude, command or openai."""
+        """The name in records: claude, command or openai."""
 
     def check(self) -> None:
-        """Return when a session can be started; raise `Unavailable` with what is missing."""
+        """Return if a session can be started; raise `Unavailable` with what is missing."""
 
     async def run(self, task: SessionTask) -> RuntimeResult:
-        """One session; raises `Unavailable`, `SessionFailed` or `TimedOut`. Cancelled, it leaves nothing running."""
+        """Run a session; raise `Unavailable`, `SessionFailed` or `TimedOut`. Cancelling it ends all its processes."""
 
 
 def session_timeout(seconds: float) -> TimedOut:
-    """The fault of a session over its time."""
+    """Return the fault of a session that exceeded its time limit."""
     return TimedOut(
         f"the session took longer than {seconds:g} s", hint="Raise butler.runtime.timeout_seconds for long work."
     )
+
+
+def token_count(value: Any) -> int:
+    """Return a reported number of tokens; 0 for anything that is not a positive integer."""
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,4 +1,4 @@
-"""The butler's tools in the hands of a model that only talks: it says which to call, and reads what they answer."""
+"""Execution of a chat model's tool calls against the butler's MCP server."""
 
 import contextlib
 import json
@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     import httpx2
 
 Message = dict[str, Any]
-_TOOL_SECONDS = 60.0
+_TOOL_TIMEOUT_SECONDS = 60.0
 
 
 class ToolClient(Protocol):
     """The tools a session may call."""
 
     @property
-    def offered(self) -> Sequence[Message]:
-        """What the model is told of them."""
+    def schemas(self) -> Sequence[Message]:
+        """The function schemas for the model."""
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What the tool of that name answers, or why it refuses."""
+        """Return the tool's answer or its error text."""
 
 
 class _NoTools:
     """A session without tools."""
 
-    offered: Sequence[Message] = ()
+    schemas: Sequence[Message] = ()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         del arguments
@@ -37,28 +37,28 @@ class _NoTools:
 
 
 class _McpTools:
-    """The butler's own tools, over MCP."""
+    """The butler's tools over MCP."""
 
-    def __init__(self, client: Any, listed: Sequence[Any]) -> None:
+    def __init__(self, client: Any, tools: Sequence[Any]) -> None:
         self._client = client
-        self.offered: Sequence[Message] = [_function_schema(tool) for tool in listed]
+        self.schemas: Sequence[Message] = [_function_schema(tool) for tool in tools]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         try:
-            answer = await self._client.call_tool(name, dict(arguments), raise_on_error=False)
-        except Exception as error:  # noqa: BLE001 — whatever became of the call, the model is told and goes on
+            result = await self._client.call_tool(name, dict(arguments), raise_on_error=False)
+        except Exception as error:  # noqa: BLE001 — the model reads the error and goes on
             return f"unavailable: the tool could not be reached ({type(error).__name__})."
-        return "\n".join(block.text for block in answer.content if hasattr(block, "text"))
+        return "\n".join(block.text for block in result.content if hasattr(block, "text"))
 
 
 def _function_schema(tool: Any) -> Message:
-    described = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
-    return {"type": "function", "function": described}
+    function = {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
+    return {"type": "function", "function": function}
 
 
 @contextlib.asynccontextmanager
 async def open_tools(mcp: McpAccess | None) -> AsyncIterator[ToolClient]:
-    """The tools of that server, for as long as the block lasts; none without one."""
+    """Yield the tools of the MCP server, or no tools without one. Raises `SessionFailed` if it can't be reached."""
     if mcp is None:
         yield _NoTools()
         return
@@ -71,10 +71,10 @@ async def open_tools(mcp: McpAccess | None) -> AsyncIterator[ToolClient]:
     async with contextlib.AsyncExitStack() as stack:
         try:
             client = await stack.enter_async_context(Client(transport))
-            listed = await client.list_tools()
+            tools = await client.list_tools()
         except Exception as error:
             raise SessionFailed(f"the butler's own tools can't be reached: {type(error).__name__}") from error
-        yield _McpTools(client, listed)
+        yield _McpTools(client, tools)
 
 
 def _client_without_proxy(
@@ -83,30 +83,30 @@ def _client_without_proxy(
     auth: "httpx2.Auth | None" = None,
     **_: Any,
 ) -> "httpx2.AsyncClient":
-    """A client that goes straight to the butler: no proxy has to see its credential."""
+    """Return an HTTP client that uses no proxy: a proxy would see the credential."""
     import httpx2
 
-    limit = httpx2.Timeout(_TOOL_SECONDS) if timeout is None else timeout
-    return httpx2.AsyncClient(headers=headers, timeout=limit, auth=auth, trust_env=False, follow_redirects=False)
+    timeout = httpx2.Timeout(_TOOL_TIMEOUT_SECONDS) if timeout is None else timeout
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, trust_env=False, follow_redirects=False)
 
 
 async def execute_call(tools: ToolClient, call: Any) -> Message:
-    """A tool call's answer as the model reads it; a call that makes no sense is answered, not raised."""
-    asked = call if isinstance(call, dict) else {}
-    name, arguments = _parse_call(asked.get("function"))
+    """Execute a tool call and return its answer as a message; a malformed call is answered with an error text."""
+    payload = call if isinstance(call, dict) else {}
+    name, arguments = _parse_call(payload.get("function"))
     if name is None or arguments is None:
-        said = "invalid_input: send a tool's name and its arguments as a JSON object."
+        content = "invalid_input: send a tool's name and its arguments as a JSON object."
     else:
-        said = await tools.call(name, arguments)
-    return {"role": "tool", "tool_call_id": str(asked.get("id") or ""), "content": said}
+        content = await tools.call(name, arguments)
+    return {"role": "tool", "tool_call_id": str(payload.get("id") or ""), "content": content}
 
 
 def _parse_call(function: Any) -> tuple[str | None, dict[str, Any] | None]:
     if not isinstance(function, dict):
         return None, None
-    name, given = function.get("name"), function.get("arguments")
+    name, raw = function.get("name"), function.get("arguments")
     try:
-        arguments = json.loads(given.strip() or "{}") if isinstance(given, str) else given or {}
+        arguments = json.loads(raw.strip() or "{}") if isinstance(raw, str) else raw or {}
     except (ValueError, RecursionError):
         arguments = None
     return (name if isinstance(name, str) else None), (arguments if isinstance(arguments, dict) else None)

@@ -1,7 +1,7 @@
--- name: settled(tenant_id, job, now, most_attempts)$
--- The latest moment of this job that needs no further run: it succeeded, was tried often enough, or came before all that are known. Moments to come are from a clock that was wrong.
+-- name: last_completed(tenant_id, job, now, max_attempts)$
+-- Latest scheduled time of the job that needs no further run: it succeeded, used up its attempts, or lies before every recorded time. Future times are ignored: they come from a wrong clock.
 select coalesce(
-           max(scheduled_for) filter (where status = 'succeeded' or attempt >= :most_attempts),
+           max(scheduled_for) filter (where status = 'succeeded' or attempt >= :max_attempts),
            min(scheduled_for) - interval '1 second'
        )
   from job_runs
@@ -9,24 +9,24 @@ select coalesce(
    and job = :job
    and scheduled_for <= :now;
 
--- name: attempts(tenant_id, job, moment)^
--- How often a moment of this job was tried, and how many seconds ago the last of these ended.
+-- name: count_attempts(tenant_id, job, scheduled_for)^
+-- Number of attempts for one scheduled time, and the seconds since the last of them finished.
 select count(*) as attempts, extract(epoch from now() - max(finished_at))::double precision as ago
   from job_runs
  where tenant_id = :tenant_id
    and job = :job
-   and scheduled_for = :moment;
+   and scheduled_for = :scheduled_for;
 
--- name: give_up_lost(tenant_id, job)!
--- Runs whose process is gone: whoever holds the job's lock knows that nobody else is running it.
+-- name: mark_lost(tenant_id, job)!
+-- Mark runs of processes that are gone. The caller holds the job's lock, so no other process is running the job.
 update job_runs
    set status = 'lost', finished_at = now(), error = 'the process that ran it ended'
  where tenant_id = :tenant_id
    and job = :job
    and status = 'running';
 
--- name: forget_old(tenant_id, job, days)!
--- Drops runs of this job from long ago, but the latest by the clock: what was missed since is still to be caught up.
+-- name: delete_old(tenant_id, job, days)!
+-- Delete old runs of the job, except the latest scheduled one: missed times are counted from it.
 delete from job_runs
  where tenant_id = :tenant_id
    and job = :job
@@ -34,21 +34,21 @@ delete from job_runs
    and (scheduled_for is null
         or scheduled_for < (select max(scheduled_for) from job_runs where tenant_id = :tenant_id and job = :job));
 
--- name: start(tenant_id, job, scheduled_for, attempt)$
--- A run that begins now.
+-- name: insert_run(tenant_id, job, scheduled_for, attempt)$
+-- Insert a run that starts now.
 insert into job_runs (tenant_id, job, scheduled_for, attempt, status)
 values (:tenant_id, :job, :scheduled_for, :attempt, 'running')
 returning id;
 
--- name: finish(tenant_id, id, status, result, error)!
--- How a run that is still running ended.
+-- name: finish_run(tenant_id, id, status, result, error)!
+-- Set the outcome of a running run.
 update job_runs
    set status = :status, finished_at = now(), result = :result, error = :error
  where tenant_id = :tenant_id
    and id = :id
    and status = 'running';
 
--- name: latest()
--- The latest run of each job, in all tenants.
+-- name: latest_runs()
+-- Latest run of each job, in all tenants.
 select job, scheduled_for, started_at, finished_at, status, attempt, result, error, succeeded_at
   from latest_job_runs();

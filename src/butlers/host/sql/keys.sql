@@ -1,21 +1,21 @@
--- name: find(wanted)^
--- The key of that id, before a tenant is known; the function shows one row and nothing else.
+-- name: find_key(key_id)^
+-- One key by its id, before a tenant is known. The function returns one row at most.
 select tenant_id, id, actor, roles, elevated, secret_hash, expires_at, revoked_at
-  from api_key(:wanted);
+  from api_key(:key_id);
 
--- name: insert(tenant_id, id, actor, roles, elevated, secret_hash, expires_at)!
--- A new key. Only the hash of its secret is kept.
+-- name: insert_key(tenant_id, id, actor, roles, elevated, secret_hash, expires_at)!
+-- Insert a key. Only the hash of its secret is stored.
 insert into api_keys (tenant_id, id, actor, roles, elevated, secret_hash, expires_at)
 values (:tenant_id, :id, :actor, :roles, :elevated, :secret_hash, :expires_at);
 
--- name: everyone()
--- Every key of every tenant, newest first, without its hash.
+-- name: list_keys()
+-- All keys of all tenants, newest first, without their hashes.
 select tenant_id, id, actor, roles, elevated, created_at, expires_at, revoked_at
   from api_keys
  order by created_at desc, id;
 
--- name: revoke(id)^
--- Ends a key that has not ended yet.
+-- name: revoke_key(id)^
+-- Revoke a key that is not revoked yet.
 update api_keys
    set revoked_at = now()
  where id = :id

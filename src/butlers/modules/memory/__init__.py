@@ -1,4 +1,4 @@
-"""Memory: what makes a butler's sessions remember."""
+"""The memory module: episodes, facts, rules and entities."""
 
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.module import MemoryModule

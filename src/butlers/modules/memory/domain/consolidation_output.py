@@ -1,4 +1,4 @@
-"""What a model says it learned, read with care: whatever it sends, what can be used comes out and nothing raises."""
+"""Parser for a model's consolidation output. It keeps the usable actions, lists the errors and never raises."""
 
 import json
 import math
@@ -21,29 +21,29 @@ from butlers.modules.memory.domain.model import (
 
 T = TypeVar("T")
 NO_JSON = "No JSON block found in consolidation output"
-LONGEST_OUTPUT = 1_000_000
-MOST_ACTIONS = 200
-"""Of one kind in one answer; a batch that brings more is a model that has lost its way."""
-MOST_ERRORS = 50
-LEAST_IMPORTANT, ORDINARY = 1.0, 5.0
-_KEYS = ("new_facts", "updated_facts", "new_rules", "confirmations")
-_READ_AT_MOST = 20 * LONGEST_OUTPUT
-_LONGEST_NUMBER = 400
-_BEGINS = re.compile(r'\{\s*["}]')
-_ANSWER = re.compile(r'\{\s*"(?:' + "|".join(_KEYS) + r')"\s*:')
-_EMPTY = re.compile(r"[ \t]*(?:```+\w*[ \t]*)?\{\s*\}[ \t]*(?:```+)?[ \t]*$", re.MULTILINE)
-_INVISIBLE = frozenset({"Cc", "Cf"})
+MAX_OUTPUT_CHARACTERS = 1_000_000
+MAX_ACTIONS = 200
+"""Actions of one kind that are read from one output."""
+MAX_ERRORS = 50
+MIN_IMPORTANCE, DEFAULT_IMPORTANCE = 1.0, 5.0
+_EXPECTED_KEYS = ("new_facts", "updated_facts", "new_rules", "confirmations")
+_MAX_DECODED_CHARACTERS = 20 * MAX_OUTPUT_CHARACTERS
+_MAX_DIGITS = 400
+_OBJECT_START = re.compile(r'\{\s*["}]')
+_ANSWER_START = re.compile(r'\{\s*"(?:' + "|".join(_EXPECTED_KEYS) + r')"\s*:')
+_EMPTY_OBJECT_LINE = re.compile(r"[ \t]*(?:```+\w*[ \t]*)?\{\s*\}[ \t]*(?:```+)?[ \t]*$", re.MULTILINE)
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf"})
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def _number(digits: str) -> float:
-    """A whole number; one with more digits than Python reads is simply large."""
-    if len(digits) <= _LONGEST_NUMBER:
+def _parse_int(digits: str) -> float:
+    """The number, or an infinity where it has more digits than Python converts."""
+    if len(digits) <= _MAX_DIGITS:
         return int(digits)
     return -math.inf if digits.startswith("-") else math.inf
 
 
-_DECODER = json.JSONDecoder(strict=False, parse_int=_number)
+_DECODER = json.JSONDecoder(strict=False, parse_int=_parse_int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class ExtractedFact:
     predicate: str
     content: str
     permanence: Permanence = Permanence.STANDARD
-    importance: float = ORDINARY
+    importance: float = DEFAULT_IMPORTANCE
     is_global: bool = False
     tags: tuple[str, ...] = ()
     evidence: tuple[UUID, ...] = ()
@@ -62,7 +62,7 @@ class ExtractedFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactUpdate:
-    """What a known fact says from now on; what is None stays as it was."""
+    """A change to a known fact; a field that is None stays unchanged."""
 
     target_id: UUID
     content: str
@@ -85,7 +85,7 @@ class ExtractedRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """A known memory that the episodes bear out."""
+    """A known memory that the episodes confirm."""
 
     target_id: UUID
     evidence: tuple[UUID, ...] = ()
@@ -93,7 +93,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsolidationResult:
-    """Everything in an answer that can be used, and what was dropped and why."""
+    """The usable actions of an output, and one error line for each that was dropped."""
 
     new_facts: tuple[ExtractedFact, ...] = ()
     updated_facts: tuple[FactUpdate, ...] = ()
@@ -103,20 +103,20 @@ class ConsolidationResult:
 
     @property
     def actions(self) -> int:
-        """How much there is to be applied."""
+        """The number of actions of all kinds."""
         return len(self.new_facts) + len(self.updated_facts) + len(self.new_rules) + len(self.confirmations)
 
     @property
     def explicitly_empty(self) -> bool:
-        """Whether the model said, in so many words, that there was nothing to learn."""
+        """Whether the model answered, without errors, that there is nothing to learn."""
         return self.actions == 0 and not self.parse_errors
 
 
 def parse_output(output: str) -> ConsolidationResult:
-    """The last JSON object of a model's answer that has the shape asked for, each action judged by itself."""
-    if len(output) > LONGEST_OUTPUT:
-        long = f"the output has {len(output)} characters, and {LONGEST_OUTPUT} are read at the most"
-        return ConsolidationResult(parse_errors=(long,))
+    """The actions in the last JSON object that has an expected key; each action is validated by itself."""
+    if len(output) > MAX_OUTPUT_CHARACTERS:
+        error = f"the output has {len(output)} characters; at most {MAX_OUTPUT_CHARACTERS} are read"
+        return ConsolidationResult(parse_errors=(error,))
     answer = _last_matching_object(output)
     if answer is None:
         return ConsolidationResult(parse_errors=(NO_JSON,))
@@ -131,89 +131,87 @@ def parse_output(output: str) -> ConsolidationResult:
 
 
 def _last_matching_object(output: str) -> dict[str, Any] | None:
-    """The last object with one of the keys asked for.
+    """The last object with an expected key, or None.
 
-    One that begins its line is preferred: what stands inside a sentence may be a quotation. After one that begins as
-    asked for and breaks off nothing else counts, neither a draft before it nor a quotation inside it.
+    An object that starts its line is preferred: one inside a sentence may be a quotation. A truncated answer discards
+    every object before it, and every later one inside a sentence, because that may be a quotation in the answer.
     """
-    alone = within = None
-    broken = False
+    own_line = inline = None
+    is_truncated = False
     for before, found in _json_objects(output):
         if found is None:
-            alone = within = None
-            broken = True
-        elif (fitting := _matching_object(found)) is not None:
+            own_line = inline = None
+            is_truncated = True
+        elif (matching := _matching_object(found)) is not None:
             if not before.strip(" \t`").removeprefix("json").strip():
-                alone = fitting
-            elif not broken:
-                within = fitting
-    return within if alone is None else alone
+                own_line = matching
+            elif not is_truncated:
+                inline = matching
+    return inline if own_line is None else own_line
 
 
 def _matching_object(found: dict[str, Any]) -> dict[str, Any] | None:
-    """The object itself, or the last that it wraps; an empty one says that there is nothing."""
+    """The object itself if it is empty or has an expected key, else the last of its values that has one."""
     if not found or _has_expected_keys(found):
         return found
     return next((each for each in reversed(found.values()) if _has_expected_keys(each)), None)
 
 
 def _has_expected_keys(value: Any) -> bool:
-    return isinstance(value, dict) and any(key in value for key in _KEYS)
+    return isinstance(value, dict) and any(key in value for key in _EXPECTED_KEYS)
 
 
 def _json_objects(output: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """The outermost JSON objects of a text in their order, in fences or not; None for an answer that is broken.
+    """The outermost JSON objects in order, each with the text before it on its line; None for a truncated answer.
 
-    With each comes what stands before it on its line, behind the one before it.
-
-    Each `{` is tried: that way neither braces in strings, nor a fence in one, nor a stray brace before the answer can
-    mislead. What is read is counted, because an answer of nothing but braces would be read over and over.
+    Decoding is tried at every `{`, so braces and fences in strings and stray braces do no harm. A budget bounds the
+    characters decoded: an output of nothing but braces would otherwise take quadratic time.
     """
-    left, at, behind = _READ_AT_MOST, output.find("{"), 0
-    while at >= 0 and left > 0:
-        end = at + 1
-        if _BEGINS.match(output, at):
-            line = output.rfind("\n", behind, at) + 1
-            before = output[max(line, behind) : at]
+    budget, start, previous_end = _MAX_DECODED_CHARACTERS, output.find("{"), 0
+    while start >= 0 and budget > 0:
+        end = start + 1
+        if _OBJECT_START.match(output, start):
+            line = output.rfind("\n", previous_end, start) + 1
+            before = output[max(line, previous_end) : start]
             try:
-                found, end = _DECODER.raw_decode(output, at)
-                left -= end - at
-                # An empty one counts where it is all that its line says.
-                if found or (line >= behind and _EMPTY.match(output, line)):
+                found, end = _DECODER.raw_decode(output, start)
+                budget -= end - start
+                # An empty object counts only alone on its line.
+                if found or (line >= previous_end and _EMPTY_OBJECT_LINE.match(output, line)):
                     yield before, found
-                behind = end
-            # No JSON, or too deep for us.
+                previous_end = end
+            # Not JSON, or nested too deeply.
             except (ValueError, RecursionError) as error:
-                # The decoder counts the lines up to where it failed.
-                read = getattr(error, "pos", len(output))
-                left -= max(read - at, 1) + read // 8
-                if _ANSWER.match(output, at):
+                # To report its position, the decoder counts the lines before it.
+                failed_at = getattr(error, "pos", len(output))
+                budget -= max(failed_at - start, 1) + failed_at // 8
+                if _ANSWER_START.match(output, start):
                     yield before, None
-        at = output.find("{", end)
+        start = output.find("{", end)
 
 
 def _capped_errors(errors: list[str]) -> tuple[str, ...]:
-    """So many lines, and how many more there were."""
-    if len(errors) <= MOST_ERRORS:
+    """The first errors, and a last line with the number of those left out."""
+    if len(errors) <= MAX_ERRORS:
         return tuple(errors)
-    return (*errors[: MOST_ERRORS - 1], f"and {len(errors) - MOST_ERRORS + 1} more")
+    return (*errors[: MAX_ERRORS - 1], f"and {len(errors) - MAX_ERRORS + 1} more")
 
 
-class _DroppedError(Exception):
-    """Why an action can't be used."""
+class _InvalidActionError(Exception):
+    """The reason an action can't be used."""
 
 
-def _parse_actions(answer: dict[str, Any], key: str, read: Callable[[Any], T], errors: list[str]) -> tuple[T, ...]:
-    """The usable actions of one kind; the others leave a line each that says where they stood and what was wrong."""
+def _parse_actions(answer: dict[str, Any], key: str, parse: Callable[[Any], T], errors: list[str]) -> tuple[T, ...]:
+    """The usable actions of one kind; each other one adds a line with its position and its error to `errors`."""
     entries = _entries(answer.get(key), key, errors)
-    if len(entries) > MOST_ACTIONS:
-        errors.append(f"{key}: {len(entries)} entries are too many, the first {MOST_ACTIONS} were read")
+    if len(entries) > MAX_ACTIONS:
+        errors.append(f"{key}: {len(entries)} entries are too many, the first {MAX_ACTIONS} were read")
     usable = []
-    for place, entry in enumerate(entries[:MOST_ACTIONS]):
+    for index, entry in enumerate(entries[:MAX_ACTIONS]):
         try:
-            usable.append(read(entry))
-        except _DroppedError as dropped:
-            errors.append(f"{key}[{place}]: {dropped}")
+            usable.append(parse(entry))
+        except _InvalidActionError as error:
+            errors.append(f"{key}[{index}]: {error}")
     return tuple(usable)
 
 
@@ -229,13 +227,13 @@ def _entries(value: Any, key: str, errors: list[str]) -> Sequence[Any]:
 
 
 def _new_fact(entry: Any) -> ExtractedFact:
-    fields = _object(entry)
+    fields = _require_object(entry)
     return ExtractedFact(
-        subject=_words(fields, "subject"),
-        predicate=_words(fields, "predicate"),
-        content=_words(fields, "content"),
+        subject=_text(fields, "subject"),
+        predicate=_text(fields, "predicate"),
+        content=_text(fields, "content"),
         permanence=_permanence(fields.get("permanence")) or Permanence.STANDARD,
-        importance=_importance(fields.get("importance")) or ORDINARY,
+        importance=_importance(fields.get("importance")) or DEFAULT_IMPORTANCE,
         is_global=_is_global(fields.get("scope")),
         tags=_tags(fields.get("tags")) or (),
         evidence=_evidence(fields.get("evidence")),
@@ -243,13 +241,13 @@ def _new_fact(entry: Any) -> ExtractedFact:
 
 
 def _updated_fact(entry: Any) -> FactUpdate:
-    fields = _object(entry)
-    # Asked for, so that the model says what it means; the target's own key is what counts.
+    fields = _require_object(entry)
+    # Required, so that the model states what it means; the target keeps its own key.
     for name in ("subject", "predicate"):
-        _words(fields, name)
+        _text(fields, name)
     return FactUpdate(
         target_id=_id(fields.get("target_id"), "target_id"),
-        content=_words(fields, "content"),
+        content=_text(fields, "content"),
         permanence=_permanence(fields.get("permanence")),
         importance=_importance(fields.get("importance")),
         tags=_tags(fields.get("tags")),
@@ -258,9 +256,9 @@ def _updated_fact(entry: Any) -> FactUpdate:
 
 
 def _new_rule(entry: Any) -> ExtractedRule:
-    fields = {"content": entry} if isinstance(entry, str) else _object(entry)
+    fields = {"content": entry} if isinstance(entry, str) else _require_object(entry)
     return ExtractedRule(
-        content=_words(fields, "content"),
+        content=_text(fields, "content"),
         permanence=_permanence(fields.get("permanence")),
         is_global=_is_global(fields.get("scope")),
         tags=_tags(fields.get("tags")) or (),
@@ -271,25 +269,25 @@ def _new_rule(entry: Any) -> ExtractedRule:
 def _confirmation(entry: Any) -> Confirmation:
     if not isinstance(entry, dict):
         return Confirmation(target_id=_id(entry, "it"))
-    named = next((entry[name] for name in ("target_id", "id", "fact_id", "rule_id") if name in entry), None)
-    return Confirmation(target_id=_id(named, "target_id"), evidence=_evidence(entry.get("evidence")))
+    target = next((entry[name] for name in ("target_id", "id", "fact_id", "rule_id") if name in entry), None)
+    return Confirmation(target_id=_id(target, "target_id"), evidence=_evidence(entry.get("evidence")))
 
 
-def _object(entry: Any) -> dict[str, Any]:
+def _require_object(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise _DroppedError("is not an object")
+        raise _InvalidActionError("is not an object")
     return entry
 
 
-def _words(fields: dict[str, Any], name: str) -> str:
-    """A text that says something; a number is one too."""
+def _text(fields: dict[str, Any], name: str) -> str:
+    """A text or number as text; raises where it is missing or has no visible character."""
     value = fields.get(name)
     if _is_number(value):
         value = str(value)
     if not isinstance(value, str):
-        raise _DroppedError(f"{name} is missing" if value is None else f"{name} is not a text")
-    if all(each.isspace() or unicodedata.category(each) in _INVISIBLE for each in value):
-        raise _DroppedError(f"{name} is empty")
+        raise _InvalidActionError(f"{name} is missing" if value is None else f"{name} is not a text")
+    if all(char.isspace() or unicodedata.category(char) in _INVISIBLE_CATEGORIES for char in value):
+        raise _InvalidActionError(f"{name} is empty")
     return value
 
 
@@ -301,7 +299,7 @@ def _is_number(value: Any) -> bool:
 
 def _id(value: Any, name: str) -> UUID:
     if not isinstance(value, str) or not _UUID.fullmatch(value.strip()):
-        raise _DroppedError(f"{name} is not a UUID")
+        raise _InvalidActionError(f"{name} is not a UUID")
     return UUID(value.strip())
 
 
@@ -313,7 +311,7 @@ def _permanence(value: Any) -> Permanence | None:
 
 
 def _importance(value: Any) -> float | None:
-    """A number between 1 and 10; None for what is none, such as "high"."""
+    """A number, clamped to 1..10; None for anything else, such as "high"."""
     if isinstance(value, bool):
         return None
     try:
@@ -322,7 +320,7 @@ def _importance(value: Any) -> float | None:
         return None
     except OverflowError:
         number = math.inf if value > 0 else -math.inf
-    return None if math.isnan(number) else min(max(number, LEAST_IMPORTANT), MAX_IMPORTANCE)
+    return None if math.isnan(number) else min(max(number, MIN_IMPORTANCE), MAX_IMPORTANCE)
 
 
 def _is_global(value: Any) -> bool:
@@ -330,11 +328,11 @@ def _is_global(value: Any) -> bool:
 
 
 def _tags(value: Any) -> tuple[str, ...] | None:
-    """Words to keep with a memory, as many and as long as it can have; None for what is no list."""
+    """The valid tags of a list, without duplicates and up to the limit; None for anything but a list."""
     if not isinstance(value, list):
         return None
-    words = (_tag(each) for each in value if isinstance(each, str))
-    return tuple(dict.fromkeys(word for word in words if word))[:MAX_TAGS]
+    tags = (_tag(text) for text in value if isinstance(text, str))
+    return tuple(dict.fromkeys(tag for tag in tags if tag))[:MAX_TAGS]
 
 
 def _tag(text: str) -> str | None:
@@ -345,7 +343,7 @@ def _tag(text: str) -> str | None:
 
 
 def _evidence(value: Any) -> tuple[UUID, ...]:
-    """The ids among what was named as evidence; whether they are of the batch is seen later."""
-    named = value if isinstance(value, list) else [value]
-    found = (UUID(each) for text in named if isinstance(text, str) for each in _UUID.findall(text))
-    return tuple(dict.fromkeys(found))
+    """The distinct ids in the evidence; the operation checks later that they belong to the batch."""
+    texts = value if isinstance(value, list) else [value]
+    ids = (UUID(match) for text in texts if isinstance(text, str) for match in _UUID.findall(text))
+    return tuple(dict.fromkeys(ids))

@@ -1,4 +1,4 @@
-"""What a model is asked to distil: instructions, what is known, and episodes that can't leave their tags."""
+"""The consolidation prompt: instructions, known facts and rules, and episodes escaped inside their tags."""
 
 import html
 import unicodedata
@@ -11,14 +11,14 @@ from butlers.modules.memory.domain.text import one_line
 from butlers.modules.memory.domain.tokens import CountTokens
 
 KNOWN_SHARE = 1 / 3
-"""Of the room beside the instructions, at most this for what is known already."""
-CUT = "… [cut]"
-LONGEST_KNOWN = 1_000
-"""Characters of a known memory that are shown."""
-_NONE, _NO_ROOM = "None yet.\n", "There are some, but none found room here.\n"
-_CHARACTERS_A_TOKEN = 64
-"""More than a token ever stands for: what is longer than this for each token of room is certainly too long."""
-# Wide, small and struck-out forms that a normalisation would turn into the real ones, after they were escaped.
+"""The largest share of the tokens left after the instructions that known facts and rules may take."""
+TRUNCATION_MARK = "… [cut]"
+MAX_KNOWN_CHARACTERS = 1_000
+"""Characters shown of a known memory."""
+_NONE, _NONE_FIT = "None yet.\n", "There are some, but none found room here.\n"
+_MAX_CHARACTERS_PER_TOKEN = 64
+"""No token stands for more: a longer text is too long without counting its tokens."""
+# Wide, small and struck-out forms that a later normalisation would turn into <, > and &.
 _LOOKALIKES = str.maketrans(
     {
         "\uff1c": "&lt;",
@@ -67,10 +67,10 @@ class KnownRule:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent, and how many of the episodes, from the first, found room in it."""
+    """The text to send, its tokens, and the number of episodes in it, counted from the first."""
 
     text: str
-    taken: int
+    episode_count: int
     tokens: int
 
 
@@ -81,106 +81,106 @@ def assemble_prompt(
     facts: Sequence[KnownFact],
     rules: Sequence[KnownRule],
     *,
-    most_tokens: int,
+    max_tokens: int,
     count: CountTokens,
 ) -> Prompt:
-    """A prompt of at most so many tokens: what is nearest of the known, and as many episodes as fit.
+    """A prompt of at most `max_tokens` with the nearest known memories and as many episodes as fit.
 
-    The first episode is always taken, shortened if it must be: one that never fits would be tried for ever.
+    The first episode is always included, truncated if necessary: one that never fits would be retried for ever.
     """
     opening = f"{instructions.rstrip()}\n\n# Material\n\nThe butler is called {escape_data(butler)}.\n"
-    fixed = count(opening + _HEADING + _closing(len(episodes)))
-    known = _known_sections(facts, rules, int((most_tokens - fixed) * KNOWN_SHARE), count)
-    room = most_tokens - fixed - count(known)
+    fixed = count(opening + _HEADING + _footer(len(episodes)))
+    known = _known_sections(facts, rules, int((max_tokens - fixed) * KNOWN_SHARE), count)
+    room = max_tokens - fixed - count(known)
     while True:
         blocks = _episode_blocks(episodes, room, count)
-        text = f"{opening}{known}{_HEADING}{''.join(blocks)}{_closing(len(blocks))}"
+        text = f"{opening}{known}{_HEADING}{''.join(blocks)}{_footer(len(blocks))}"
         tokens = count(text)
-        if tokens <= most_tokens or room <= 0:
+        if tokens <= max_tokens or room <= 0:
             return Prompt(text, len(blocks), tokens)
-        # Parts can cost more together than one by one.
-        room -= tokens - most_tokens
+        # Joined parts can have more tokens than the sum of their counts.
+        room -= tokens - max_tokens
 
 
 _HEADING = "\n## Episodes\n\n"
 
 
-def _closing(taken: int) -> str:
-    return f"\nThe episodes end here ({taken} in all). Answer with the JSON object described above."
+def _footer(episode_count: int) -> str:
+    return f"\nThe episodes end here ({episode_count} in all). Answer with the JSON object described above."
 
 
 def escape_data(text: str) -> str:
-    """A text in one line without anything that could end its tag, however it is normalised afterwards."""
+    """The text as one line that can't close its tag, even after a Unicode normalisation."""
     line = html.escape(one_line(text), quote=True).translate(_LOOKALIKES)
-    # A mark at the beginning would belong to the tag before it.
+    # A leading combining mark would join the tag before it.
     return f" {line}" if line and unicodedata.category(line[0]).startswith("M") else line
 
 
 def _known_sections(facts: Sequence[KnownFact], rules: Sequence[KnownRule], room: int, count: CountTokens) -> str:
-    """Facts and rules, the nearest first, as far as the room goes; where there are both, two thirds for facts."""
-    for_facts = room if not rules else room * 2 // 3
-    some_facts, spent = _fitting_lines([_fact_line(fact) for fact in facts], for_facts, count)
-    some_rules, _ = _fitting_lines([_rule_line(rule) for rule in rules], room - spent, count)
-    return f"\n## Known facts\n\n{some_facts}\n## Known rules\n\n{some_rules}"
+    """The nearest facts and rules that fit into `room` tokens; facts get two thirds if there are rules as well."""
+    fact_room = room if not rules else room * 2 // 3
+    fact_lines, spent = _fitting_lines([_fact_line(fact) for fact in facts], fact_room, count)
+    rule_lines, _ = _fitting_lines([_rule_line(rule) for rule in rules], room - spent, count)
+    return f"\n## Known facts\n\n{fact_lines}\n## Known rules\n\n{rule_lines}"
 
 
 def _fitting_lines(lines: Sequence[str], room: int, count: CountTokens) -> tuple[str, int]:
-    """As many lines as fit; a long one must not keep the others out."""
-    kept, spent = [], 0
+    """The lines that fit and their tokens; a line that is too long is skipped."""
+    fitting, spent = [], 0
     for line in lines:
         cost = count(line)
         if spent + cost <= room:
-            kept.append(line)
+            fitting.append(line)
             spent += cost
-    return "".join(kept) or (_NO_ROOM if lines else _NONE), spent
+    return "".join(fitting) or (_NONE_FIT if lines else _NONE), spent
 
 
 def _shorten(text: str) -> str:
-    return escape_data(text) if len(text) <= LONGEST_KNOWN else f"{escape_data(text[:LONGEST_KNOWN])}…"
+    return escape_data(text) if len(text) <= MAX_KNOWN_CHARACTERS else f"{escape_data(text[:MAX_KNOWN_CHARACTERS])}…"
 
 
 def _fact_line(fact: KnownFact) -> str:
-    about = f"[{escape_data(fact.subject)}] [{escape_data(fact.predicate)}]: {_shorten(fact.content)}"
-    return f"- {fact.id} {about} (permanence: {escape_data(fact.permanence)}, scope: {escape_data(fact.scope)})\n"
+    statement = f"[{escape_data(fact.subject)}] [{escape_data(fact.predicate)}]: {_shorten(fact.content)}"
+    return f"- {fact.id} {statement} (permanence: {escape_data(fact.permanence)}, scope: {escape_data(fact.scope)})\n"
 
 
 def _rule_line(rule: KnownRule) -> str:
-    about = f"maturity: {escape_data(rule.maturity)}, scope: {escape_data(rule.scope)}"
-    return f"- {rule.id} {_shorten(rule.content)} ({about})\n"
+    details = f"maturity: {escape_data(rule.maturity)}, scope: {escape_data(rule.scope)}"
+    return f"- {rule.id} {_shorten(rule.content)} ({details})\n"
 
 
 def _episode_blocks(episodes: Sequence[PromptEpisode], room: int, count: CountTokens) -> list[str]:
-    """The episodes from the first on, one after the other, as far as the room goes."""
-    told: list[str] = []
+    """The first episodes, in order, that fit into `room` tokens; always at least one."""
+    blocks: list[str] = []
     spent = 0
     for episode in episodes:
-        content = escape_data(episode.content) if told else _truncate_to_fit(episode, room, count)
-        if len(content) > max(room - spent, 1) * _CHARACTERS_A_TOKEN:
+        content = escape_data(episode.content) if blocks else _truncate_to_fit(episode, room, count)
+        if len(content) > max(room - spent, 1) * _MAX_CHARACTERS_PER_TOKEN:
             break
         block = _episode_block(episode, content)
         spent += count(block)
-        if told and spent > room:
+        if blocks and spent > room:
             break
-        told.append(block)
-    return told
+        blocks.append(block)
+    return blocks
 
 
 def _episode_block(episode: PromptEpisode, content: str) -> str:
-    about = f'id="{episode.id}" at="{episode.happened_at.isoformat()}" importance="{episode.importance:g}"'
-    return f"<episode {about}>\n<episode_content>{content}</episode_content>\n</episode>\n"
+    attributes = f'id="{episode.id}" at="{episode.happened_at.isoformat()}" importance="{episode.importance:g}"'
+    return f"<episode {attributes}>\n<episode_content>{content}</episode_content>\n</episode>\n"
 
 
 def _truncate_to_fit(episode: PromptEpisode, room: int, count: CountTokens) -> str:
-    """As much of an episode as there is room for, found by halving."""
-    whole = one_line(episode.content)
-    most = min(len(whole), max(room, 0) * _CHARACTERS_A_TOKEN)
-    if most == len(whole) and count(_episode_block(episode, escape_data(whole))) <= room:
-        return escape_data(whole)
-    least = 0
-    while least < most:
-        middle = (least + most + 1) // 2
-        if count(_episode_block(episode, escape_data(whole[:middle]) + CUT)) <= room:
-            least = middle
+    """The longest beginning of the episode that fits into `room` tokens, found by binary search."""
+    text = one_line(episode.content)
+    high = min(len(text), max(room, 0) * _MAX_CHARACTERS_PER_TOKEN)
+    if high == len(text) and count(_episode_block(episode, escape_data(text))) <= room:
+        return escape_data(text)
+    low = 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(_episode_block(episode, escape_data(text[:middle]) + TRUNCATION_MARK)) <= room:
+            low = middle
         else:
-            most = middle - 1
-    return escape_data(whole[:least]) + CUT
+            high = middle - 1
+    return escape_data(text[:low]) + TRUNCATION_MARK

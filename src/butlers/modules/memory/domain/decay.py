@@ -1,24 +1,24 @@
-"""How confidence fades. Pure arithmetic: no clock, no database."""
+"""Exponential decay of confidence."""
 
 import math
 from datetime import datetime
 
-_SECONDS_A_DAY = 86_400
-_NOTHING_LEFT = 100.0
-_NOTHING = 1e-200
+_SECONDS_PER_DAY = 86_400
+_MAX_EXPONENT = 100.0
+_ALMOST_ZERO = 1e-200
 
 
 def effective_confidence(confidence: float, rate: float, confirmed_at: datetime | None, now: datetime) -> float:
-    """What is left of a confidence since it was last confirmed.
+    """The confidence after the decay since the last confirmation.
 
-    The database has the same formula as a function of the same name; a test holds the two equal.
+    The database has the same formula as a function of the same name; a test compares the two.
     """
-    if rate < _NOTHING:
+    if rate < _ALMOST_ZERO:
         return confidence
     if confirmed_at is None:
         return 0.0
-    if confidence < _NOTHING:
+    if confidence < _ALMOST_ZERO:
         return confidence
-    # A confirmation from the future (a clock that was set back) is one from now.
-    faded_by = rate * max((now - confirmed_at).total_seconds() / _SECONDS_A_DAY, 0.0)
-    return confidence * math.exp(-min(faded_by, _NOTHING_LEFT))
+    # A confirmation in the future (a clock that was set back) counts as one made now.
+    exponent = rate * max((now - confirmed_at).total_seconds() / _SECONDS_PER_DAY, 0.0)
+    return confidence * math.exp(-min(exponent, _MAX_EXPONENT))

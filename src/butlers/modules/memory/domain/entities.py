@@ -1,4 +1,4 @@
-"""Who and what facts are about: names, kinds, and what an entity may carry."""
+"""Entity types, and validation of entity names, aliases and metadata."""
 
 import json
 import math
@@ -17,11 +17,11 @@ MAX_METADATA_DEPTH = 32
 MERGED_INTO = "merged_into"
 FORMER_NAME = "former_name"
 RESERVED_METADATA_KEYS = frozenset({MERGED_INTO, FORMER_NAME})
-"""What only a merge writes: a caller that could would bury an entity."""
+"""Only a merge writes these: a caller that set them would hide an entity."""
 
 
 class EntityType(StrEnum):
-    """The kinds of entities."""
+    """The types of entities."""
 
     PERSON = "person"
     ORGANIZATION = "organization"
@@ -30,7 +30,7 @@ class EntityType(StrEnum):
 
     @classmethod
     def named(cls, name: str) -> "EntityType":
-        """The kind of that name."""
+        """The type of that name; raises UnknownEntityType."""
         try:
             return cls(name)
         except ValueError:
@@ -39,7 +39,7 @@ class EntityType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntity:
-    """Somebody or something to be known."""
+    """A validated entity to store."""
 
     canonical_name: str
     entity_type: EntityType
@@ -54,7 +54,7 @@ class NewEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityChange:
-    """What is to be different; None leaves a thing as it is."""
+    """A validated change of an entity; a field that is None stays unchanged."""
 
     canonical_name: str | None = None
     aliases: tuple[str, ...] | None = None
@@ -62,7 +62,7 @@ class EntityChange:
 
     def __post_init__(self) -> None:
         if not self.fields:
-            raise InvalidInput("nothing is to be changed", hint="Send a canonical_name, aliases or metadata.")
+            raise InvalidInput("the change is empty", hint="Send a canonical_name, aliases or metadata.")
         if self.canonical_name is not None:
             object.__setattr__(self, "canonical_name", validate_name("canonical_name", self.canonical_name))
         if self.aliases is not None:
@@ -72,55 +72,55 @@ class EntityChange:
 
     @property
     def fields(self) -> list[str]:
-        """The names of what is to be different."""
+        """The names of the fields that change."""
         return [name for name in ("canonical_name", "aliases", "metadata") if getattr(self, name) is not None]
 
 
-def validate_name(what: str, name: str) -> str:
-    """A name in any script, as it is kept."""
-    return validate_short_text(what, name, MAX_KEY_CHARACTERS)
+def validate_name(field_name: str, name: str) -> str:
+    """The name as it is stored; raises InvalidInput if it is blank or too long."""
+    return validate_short_text(field_name, name, MAX_KEY_CHARACTERS)
 
 
 def validate_aliases(aliases: Iterable[str], canonical_name: str | None) -> tuple[str, ...]:
-    """Aliases in the order they came, none of them twice or the canonical name again, whatever their case."""
-    kept = distinct_names((validate_name("alias", alias) for alias in aliases), besides=canonical_name)
-    if len(kept) > MAX_ALIASES:
-        raise InvalidInput(f"{len(kept)} aliases are too many", hint=f"Send {MAX_ALIASES} at most.")
-    return kept
+    """The aliases in order, without duplicates or the canonical name; raises InvalidInput if there are too many."""
+    distinct = distinct_names((validate_name("alias", alias) for alias in aliases), excluding=canonical_name)
+    if len(distinct) > MAX_ALIASES:
+        raise InvalidInput(f"{len(distinct)} aliases are too many", hint=f"Send {MAX_ALIASES} at most.")
+    return distinct
 
 
-def distinct_names(names: Iterable[str], *, besides: str | None = None) -> tuple[str, ...]:
-    """The names that differ by more than case, each as it came first."""
-    known = {} if besides is None else {besides.lower(): besides}
+def distinct_names(names: Iterable[str], *, excluding: str | None = None) -> tuple[str, ...]:
+    """The names that differ by more than case, in the spelling that came first, without `excluding`."""
+    by_key: dict[str, str] = {}
     for name in names:
-        known.setdefault(name.lower(), name)
-    if besides is not None:
-        del known[besides.lower()]
-    return tuple(known.values())
+        by_key.setdefault(name.lower(), name)
+    if excluding is not None:
+        by_key.pop(excluding.lower(), None)
+    return tuple(by_key.values())
 
 
 def validate_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """An object as PostgreSQL can keep it, of a size that can be read, and without what a merge writes."""
+    """The metadata as PostgreSQL can store it; raises InvalidInput if it is too large or has a reserved key."""
     if forbidden := RESERVED_METADATA_KEYS.intersection(metadata):
         raise InvalidInput(
             f"metadata can't have the key {', '.join(sorted(forbidden))}",
             hint="entity_merge writes it; leave it out.",
         )
-    kept: dict[str, Any] = _kept(metadata, MAX_METADATA_DEPTH)
-    if len(json.dumps(kept).encode()) > MAX_METADATA_BYTES:
+    storable: dict[str, Any] = _sanitize(metadata, MAX_METADATA_DEPTH)
+    if len(json.dumps(storable).encode()) > MAX_METADATA_BYTES:
         raise InvalidInput(
             "metadata is too large", hint=f"Send {MAX_METADATA_BYTES} bytes at most; store facts for the rest."
         )
-    return kept
+    return storable
 
 
-def _kept(value: Any, depth: int) -> Any:
+def _sanitize(value: Any, depth: int) -> Any:
     if depth == 0:
         raise InvalidInput("metadata is nested too deeply", hint=f"Nest {MAX_METADATA_DEPTH} levels at most.")
     if isinstance(value, Mapping):
-        return {sanitize_text(str(name)): _kept(each, depth - 1) for name, each in value.items()}
+        return {sanitize_text(str(name)): _sanitize(each, depth - 1) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_kept(each, depth - 1) for each in value]
+        return [_sanitize(each, depth - 1) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidInput("metadata has a number that is none", hint="NaN and infinity can't be kept.")
+        raise InvalidInput("metadata contains NaN or infinity", hint="Send finite numbers.")
     return sanitize_text(value) if isinstance(value, str) else value

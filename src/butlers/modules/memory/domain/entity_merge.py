@@ -1,4 +1,4 @@
-"""Two entities that are one: which fact stays, which names and what metadata the one has."""
+"""The merge of two entities: conflicting facts, aliases and metadata."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ class MergeSide:
 
     @property
     def merged_away(self) -> bool:
-        """Whether another entity stands for it already."""
+        """Whether it was merged into another entity."""
         return MERGED_INTO in self.metadata
 
 
 @dataclass(frozen=True, slots=True)
 class ConflictingFact:
-    """A live fact of one of the two."""
+    """A live fact of one of the two entities."""
 
     id: UUID
     entity_id: UUID
@@ -37,40 +37,40 @@ class ConflictingFact:
 
 @dataclass(frozen=True, slots=True)
 class ConflictResolution:
-    """Two live facts under one key: the one that stays, and the one it supersedes."""
+    """Two live facts with the same key: the one that stays and the one it supersedes."""
 
     kept: ConflictingFact
     superseded: ConflictingFact
 
 
-def resolve_conflicts(
-    beliefs: Iterable[ConflictingFact], source_id: UUID, target_id: UUID
-) -> list[ConflictResolution]:
-    """Each conflict between the two entities' live facts, settled for the higher confidence, else for the target."""
-    known = {(each.entity_id, each.scope, each.predicate): each for each in beliefs}
+def resolve_conflicts(facts: Iterable[ConflictingFact], source_id: UUID, target_id: UUID) -> list[ConflictResolution]:
+    """One resolution for each key that both entities have; the higher confidence stays, or else the target's fact."""
+    by_key = {(fact.entity_id, fact.scope, fact.predicate): fact for fact in facts}
     pairs = (
-        (theirs, known[target_id, theirs.scope, theirs.predicate])
-        for theirs in known.values()
-        if theirs.entity_id == source_id and (target_id, theirs.scope, theirs.predicate) in known
+        (fact, by_key[target_id, fact.scope, fact.predicate])
+        for fact in by_key.values()
+        if fact.entity_id == source_id and (target_id, fact.scope, fact.predicate) in by_key
     )
     return [
-        ConflictResolution(theirs, ours) if theirs.confidence > ours.confidence else ConflictResolution(ours, theirs)
-        for theirs, ours in pairs
+        ConflictResolution(source, target)
+        if source.confidence > target.confidence
+        else ConflictResolution(target, source)
+        for source, target in pairs
     ]
 
 
 def merged_aliases(source: MergeSide, target: MergeSide) -> tuple[str, ...]:
-    """The target's aliases, then the source's name and aliases, none of them twice whatever its case."""
+    """The target's aliases, then the source's name and aliases, without duplicates (ignoring case)."""
     names = (*target.aliases, source.canonical_name, *source.aliases)
-    return distinct_names(names, besides=target.canonical_name)
+    return distinct_names(names, excluding=target.canonical_name)
 
 
 def merged_metadata(source: MergeSide, target: MergeSide) -> dict[str, Any]:
-    """What either had; where both had something, the target's."""
-    passed_on = {name: value for name, value in source.metadata.items() if name not in RESERVED_METADATA_KEYS}
-    return {**passed_on, **target.metadata}
+    """The metadata of both; the target's value where both have a key."""
+    inherited = {name: value for name, value in source.metadata.items() if name not in RESERVED_METADATA_KEYS}
+    return {**inherited, **target.metadata}
 
 
 def merged_away_metadata(source: MergeSide, target: MergeSide) -> dict[str, Any]:
-    """The source's metadata once it is gone: who stands for it, and what it was called."""
+    """The source's metadata after the merge, with the target's id and the source's former name."""
     return {**source.metadata, MERGED_INTO: str(target.id), FORMER_NAME: source.canonical_name}

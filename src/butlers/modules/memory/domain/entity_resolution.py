@@ -1,4 +1,4 @@
-"""Whom a name means: how well a name matches, and what speaks for one candidate rather than another."""
+"""Scoring of the entities a name may mean."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,17 +10,17 @@ from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.text import preprocess_query, truncate_query
 
 FUZZY_FROM = 3
-"""A name of one or two characters is like too many others."""
+"""Characters a name needs for fuzzy matching; a shorter one resembles too many others."""
 MOST_CANDIDATES = 50
-"""For each kind of match."""
+"""Candidates for each kind of match."""
 MOST_FACTS = 500
-"""Of each candidate, the latest, that are compared with the hints."""
-LARGEST_BOOST = 20.0
-LARGEST_DOMAIN_SCORE = 1e6
+"""The latest facts of each candidate that are compared with the hints."""
+MAX_BOOST = 20.0
+MAX_DOMAIN_SCORE = 1e6
 
 
 class NameMatch(StrEnum):
-    """How a name was found, the best first."""
+    """The kinds of match between a name and an entity, the best first."""
 
     EXACT = "exact"
     ALIAS = "alias"
@@ -29,7 +29,7 @@ class NameMatch(StrEnum):
 
     @property
     def score(self) -> float:
-        """What the match alone is worth."""
+        """The points for the match alone."""
         return _SCORES[self]
 
 
@@ -38,7 +38,7 @@ _SCORES = {NameMatch.EXACT: 100.0, NameMatch.ALIAS: 80.0, NameMatch.PREFIX: 50.0
 
 @dataclass(frozen=True, slots=True)
 class EntityCandidate:
-    """An entity that a name may mean."""
+    """An entity that a name may mean, with its match."""
 
     id: UUID
     canonical_name: str
@@ -46,12 +46,12 @@ class EntityCandidate:
     aliases: tuple[str, ...]
     match: NameMatch
     as_written: bool = True
-    """Whether the name is the same but for case; if not, accents differ as well."""
+    """Whether the name differs at most in case; otherwise its accents differ too."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolutionHints:
-    """What else is known about whom a name means."""
+    """Context that tells entities of the same name apart."""
 
     topic: str = ""
     mentioned_with: tuple[str, ...] = ()
@@ -59,49 +59,51 @@ class ResolutionHints:
 
     def __post_init__(self) -> None:
         for score in self.domain_scores.values():
-            if not math.isfinite(score) or abs(score) > LARGEST_DOMAIN_SCORE:
+            if not math.isfinite(score) or abs(score) > MAX_DOMAIN_SCORE:
                 raise InvalidInput(
-                    "a domain score is no score", hint=f"Send numbers of {LARGEST_DOMAIN_SCORE:.0f} at the most."
+                    "a domain score is out of range",
+                    hint=f"Send numbers from {-MAX_DOMAIN_SCORE:.0f} to {MAX_DOMAIN_SCORE:.0f}.",
                 )
 
     @property
     def text(self) -> str:
-        """Everything that was said about the surroundings of the name; of very much, the beginning."""
+        """The topic and the words beside the name as one query, cut to the length a query may have."""
         return truncate_query(preprocess_query(" ".join((self.topic, *self.mentioned_with))))
 
 
 @dataclass(frozen=True, slots=True)
 class KeywordOverlap:
-    """How many keywords hints and facts have in common, and how many there are in all."""
+    """The number of keywords hints and facts share, and of all their keywords."""
 
     shared: int
     total: int
 
     @property
     def boost(self) -> float:
-        """The share of the words that are common, as points."""
-        return LARGEST_BOOST * self.shared / self.total if self.total else 0.0
+        """The share of common keywords, as points."""
+        return MAX_BOOST * self.shared / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredCandidate:
-    """A candidate and what it is worth."""
+    """A candidate with its score."""
 
     candidate: EntityCandidate
     score: float
 
 
 def best_matches(found: Iterable[EntityCandidate]) -> list[EntityCandidate]:
-    """Each entity once, by its best match.
+    """Each entity once, with its best match.
 
-    A name that differs in accents counts as the name itself only where nobody is called as it was written.
+    A name with other accents is an exact or alias match only if no candidate matches as written.
     """
     candidates = sorted(found, key=lambda each: -each.match.score)
-    written = {each.match for each in candidates if each.as_written}
+    matched_as_written = {each.match for each in candidates if each.as_written}
     best: dict[UUID, EntityCandidate] = {}
     for each in candidates:
-        outdone = each.match in {NameMatch.EXACT, NameMatch.ALIAS} and not each.as_written and each.match in written
-        match = NameMatch.PREFIX if outdone else each.match
+        is_full_name = each.match in {NameMatch.EXACT, NameMatch.ALIAS}
+        is_downgraded = is_full_name and not each.as_written and each.match in matched_as_written
+        match = NameMatch.PREFIX if is_downgraded else each.match
         if each.id not in best or match.score > best[each.id].match.score:
             best[each.id] = EntityCandidate(each.id, each.canonical_name, each.entity_type, each.aliases, match)
     return list(best.values())
@@ -112,7 +114,7 @@ def rank_candidates(
     overlaps: Mapping[UUID, KeywordOverlap],
     domain_scores: Mapping[UUID, float],
 ) -> list[ScoredCandidate]:
-    """The candidates with their scores, the likeliest first; equal ones by name, then by id."""
+    """The candidates by score, the highest first; equal ones by name, then by id."""
 
     def score(candidate: EntityCandidate) -> float:
         boost = overlaps[candidate.id].boost if candidate.id in overlaps else 0.0

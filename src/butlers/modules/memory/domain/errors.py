@@ -1,4 +1,4 @@
-"""What can go wrong with memories; each tells the agent what to do next."""
+"""Faults of the memory module; each hint tells the agent what to do next."""
 
 from collections.abc import Iterable
 
@@ -24,24 +24,24 @@ class EntityNotFound(NotFound, ValueError):
 
 
 class UnknownEntityType(InvalidInput, ValueError):
-    """A kind of entity that is none."""
+    """The name is not an entity type."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"'{name}' is not an entity_type", hint=f"Use one of {', '.join(known)}.")
 
 
 class EntityNameTaken(AlreadyExists, ValueError):
-    """Another live entity of the type has that name, whatever its case."""
+    """Another live entity of the type has that name (ignoring case)."""
 
     def __init__(self, canonical_name: str, entity_type: str, holder: object) -> None:
         super().__init__(
             f"the {entity_type} '{canonical_name}' exists: entity_id {holder}",
-            hint="Use that one; for somebody else take a name that tells the two apart, and this one as an alias.",
+            hint="Use that one, or create a different entity under a more specific name with this one as an alias.",
         )
 
 
 class EntityMergedAway(Conflict, ValueError):
-    """The entity was merged into another, which stands for it now."""
+    """The entity was merged into another one."""
 
     def __init__(self, entity_id: object, successor: object) -> None:
         super().__init__(f"the entity {entity_id} was merged away", hint=f"Use entity_id {successor}.")
@@ -50,21 +50,21 @@ class EntityMergedAway(Conflict, ValueError):
 class EntityMergedWithItself(InvalidInput, ValueError):
     """Source and target of a merge are the same."""
 
-    hint = "Send two different ids: the one that goes as source, the one that stays as target."
+    hint = "Send two different ids: the duplicate as source, the entity that stays as target."
 
     def __init__(self) -> None:
         super().__init__("an entity can't be merged into itself")
 
 
 class UnknownPermanence(InvalidInput, ValueError):
-    """A permanence that is none."""
+    """The name is not a permanence."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(f"'{name}' is not a permanence", hint=f"Use one of {', '.join(known)}.")
 
 
 class EpisodesDoNotDecay(InvalidInput, ValueError):
-    """An episode was to be confirmed."""
+    """A caller tried to confirm an episode."""
 
     hint = "Confirm a fact or a rule; episodes have no confidence that decays."
 
@@ -73,7 +73,7 @@ class EpisodesDoNotDecay(InvalidInput, ValueError):
 
 
 class MemoryNotLive(Conflict):
-    """The memory has left the state in which it could be confirmed or marked."""
+    """The memory is not in a state that can be confirmed or marked."""
 
     def __init__(self, memory_type: str, memory_id: object, state: str) -> None:
         hint = "Store the corrected fact instead." if memory_type == "fact" else "Store a new rule instead."
@@ -81,7 +81,7 @@ class MemoryNotLive(Conflict):
 
 
 class IdempotencyKeyReused(Conflict):
-    """An idempotency key came back with other arguments."""
+    """The idempotency key was used before with other arguments."""
 
     hint = "Use a new idempotency_key for a new request."
 

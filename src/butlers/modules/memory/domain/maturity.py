@@ -1,7 +1,7 @@
-"""How a rule earns trust, loses it, and turns into a warning."""
+"""Maturity of rules: promotion, demotion and inversion into anti-patterns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from butlers.modules.memory.domain.model import Maturity
@@ -14,7 +14,7 @@ INVERSION_HARM, INVERSION_EFFECTIVENESS = 3, 0.3
 
 @dataclass(frozen=True, slots=True)
 class TrackRecord:
-    """What is known of a rule's use."""
+    """The maturity of a rule and the counts of its use."""
 
     maturity: Maturity
     applied: int
@@ -28,18 +28,18 @@ class TrackRecord:
 def after_helpful_mark(record: TrackRecord) -> TrackRecord:
     """The record after one more success."""
     applied, successes = record.applied + 1, record.successes + 1
-    return _with(record, applied, successes, record.harms, successes / applied)
+    return replace(record, applied=applied, successes=successes, effectiveness=successes / applied)
 
 
 def after_harmful_mark(record: TrackRecord) -> TrackRecord:
     """The record after one more harm, which weighs four times a success."""
     harms = record.harms + 1
     effectiveness = record.successes / (record.successes + HARMFUL_WEIGHT * harms + 0.01)
-    return _with(record, record.applied + 1, record.successes, harms, effectiveness)
+    return replace(record, applied=record.applied + 1, harms=harms, effectiveness=effectiveness)
 
 
 def maturity_after_help(record: TrackRecord) -> Maturity:
-    """The maturity after a success: one step up, where the record allows it."""
+    """The maturity after a success: one step up if the record reaches the next level."""
     if record.awaits_inversion:
         return record.maturity
     if (
@@ -59,7 +59,7 @@ def maturity_after_help(record: TrackRecord) -> Maturity:
 
 
 def maturity_after_harm(record: TrackRecord) -> Maturity:
-    """The maturity after a harm: one step down, where the record no longer bears it."""
+    """The maturity after a harm: one step down if the record is below its level."""
     if record.maturity is Maturity.PROVEN and record.effectiveness < PROVEN_EFFECTIVENESS:
         return Maturity.ESTABLISHED
     if record.maturity is Maturity.ESTABLISHED and record.effectiveness < ESTABLISHED_EFFECTIVENESS:
@@ -68,7 +68,7 @@ def maturity_after_harm(record: TrackRecord) -> Maturity:
 
 
 def needs_inversion(record: TrackRecord) -> bool:
-    """Whether a rule did so much harm that it should become a warning."""
+    """Whether a rule did enough harm to become an anti-pattern."""
     return (
         record.maturity is not Maturity.ANTI_PATTERN
         and record.harms >= INVERSION_HARM
@@ -77,10 +77,6 @@ def needs_inversion(record: TrackRecord) -> bool:
 
 
 def anti_pattern_content(content: str, reasons: Sequence[str]) -> str:
-    """The warning a rule becomes."""
-    why = "; ".join(reasons) or "no reason was given"
-    return f"ANTI-PATTERN: Do NOT {content}. This caused problems because: {why}"
-
-
-def _with(record: TrackRecord, applied: int, successes: int, harms: int, effectiveness: float) -> TrackRecord:
-    return TrackRecord(record.maturity, applied, successes, harms, effectiveness, record.age, record.awaits_inversion)
+    """The text of the anti-pattern a rule becomes."""
+    reason = "; ".join(reasons) or "no reason was given"
+    return f"ANTI-PATTERN: Do NOT {content}. This caused problems because: {reason}"

@@ -1,4 +1,4 @@
-"""The words memory is spoken of in: kinds, states, and what goes in."""
+"""Types, states and validated inputs of the memory module."""
 
 import math
 import unicodedata
@@ -14,7 +14,7 @@ EVERY_SCOPE = "*"
 MAX_KEY_CHARACTERS = 512
 MAX_SCOPE_CHARACTERS = 128
 BYTES_PER_CHARACTER = 2
-"""On average at the most: the keys of a fact have to fit into one index entry of 2,704 bytes."""
+"""The largest average: the key of a fact has to fit into one index entry of 2,704 bytes."""
 MAX_CONTENT_BYTES = 1_000_000
 MAX_TAGS = 50
 MAX_IMPORTANCE = 10.0
@@ -29,7 +29,7 @@ class MemoryType(StrEnum):
 
 
 class Permanence(StrEnum):
-    """How long something stays believed without being confirmed."""
+    """The levels of decay of an unconfirmed memory."""
 
     PERMANENT = "permanent"
     STABLE = "stable"
@@ -39,12 +39,12 @@ class Permanence(StrEnum):
 
     @property
     def decay_rate(self) -> float:
-        """How much of the belief is lost a day, as the exponent of e."""
+        """The daily decay of confidence, as the exponent of e."""
         return _DECAY_RATES[self]
 
     @classmethod
     def named(cls, name: str) -> "Permanence":
-        """The permanence of that name."""
+        """The permanence of that name; raises UnknownPermanence."""
         try:
             return cls(name)
         except ValueError:
@@ -59,22 +59,20 @@ _DECAY_RATES = {
     Permanence.EPHEMERAL: 0.1,
 }
 CANDIDATE_DECAY_RATE = 0.01
-"""A rule stored without a permanence has to earn its stay."""
-
-
+"""The rate of a rule that is stored without a permanence."""
 FACT_CONFIDENCE, RULE_CONFIDENCE = 1.0, 0.5
-"""How far a new fact is believed, and a new rule."""
+"""The confidence of a new fact and of a new rule."""
 
 
 class Provenance(StrEnum):
-    """How a memory came about, where somebody did not simply store it; kept in its metadata."""
+    """The origin of a memory that was not stored directly; stored in its metadata."""
 
     DISTILLED = "distilled"
     SUPPORTED = "supported"
 
 
 class Maturity(StrEnum):
-    """How far a rule is trusted."""
+    """The trust levels of a rule."""
 
     CANDIDATE = "candidate"
     ESTABLISHED = "established"
@@ -83,7 +81,7 @@ class Maturity(StrEnum):
 
 
 class Relation(StrEnum):
-    """How one memory stands to another."""
+    """The kinds of links between memories."""
 
     DERIVED_FROM = "derived_from"
     SUPPORTS = "supports"
@@ -93,7 +91,7 @@ class Relation(StrEnum):
 
 
 class SearchMode(StrEnum):
-    """How a search looks."""
+    """The ways a search ranks."""
 
     SEMANTIC = "semantic"
     KEYWORD = "keyword"
@@ -103,7 +101,7 @@ class SearchMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEpisode:
-    """Something that happened in a session."""
+    """A validated episode to store: something that happened in a session."""
 
     content: str
     butler: str
@@ -118,13 +116,13 @@ class NewEpisode:
 
     @property
     def searchable(self) -> str:
-        """What is embedded and indexed."""
+        """The text to embed and index."""
         return self.content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFact:
-    """Something that is known."""
+    """A validated fact to store: something that is known."""
 
     subject: str
     predicate: str
@@ -146,18 +144,18 @@ class NewFact:
 
     @property
     def searchable(self) -> str:
-        """What is embedded and indexed: a fact without its subject and predicate answers nothing."""
+        """The text to embed and index; content alone does not say what a fact is about."""
         return fact_text(self.subject, self.predicate, self.content)
 
     @property
     def key(self) -> str:
-        """What at most one live fact of a tenant may have, as one text."""
+        """The key that at most one live fact of a tenant may have."""
         return fact_key(self.scope, self.subject, self.predicate, self.entity_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRule:
-    """Something that works."""
+    """A validated rule to store: a way of working."""
 
     content: str
     scope: str = GLOBAL
@@ -172,63 +170,63 @@ class NewRule:
 
     @property
     def searchable(self) -> str:
-        """What is embedded and indexed."""
+        """The text to embed and index."""
         return self.content
 
     @property
     def decay_rate(self) -> float:
-        """Its permanence's rate, or a candidate's."""
+        """The rate of its permanence, or that of a candidate."""
         return self.permanence.decay_rate if self.permanence else CANDIDATE_DECAY_RATE
 
 
 def fact_key(scope: str, subject: str, predicate: str, entity_id: UUID | None) -> str:
-    """The key of a fact: its entity, or without one its subject, under a scope and a predicate."""
-    about = f"entity {entity_id}" if entity_id else f"subject {subject}"
-    return "\x1f".join((scope, about, predicate))
+    """The key of a fact: scope, entity (or subject if it has none) and predicate."""
+    topic = f"entity {entity_id}" if entity_id else f"subject {subject}"
+    return "\x1f".join((scope, topic, predicate))
 
 
 def fact_text(subject: str, predicate: str, content: str) -> str:
-    """A fact as one text, the same when it is written and when it is embedded anew."""
+    """A fact as one text to embed, the same for storing and re-embedding."""
     return f"{subject} {predicate} {content}"
 
 
 def sanitize_text(text: str) -> str:
-    """The text as PostgreSQL can keep it: no NUL, no lone surrogate, composed characters."""
-    whole = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
-    return unicodedata.normalize("NFC", whole)
+    """The text as PostgreSQL can store it: no NUL, no lone surrogate, composed characters."""
+    storable = text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
+    return unicodedata.normalize("NFC", storable)
 
 
 def normalize_name(text: str) -> str:
-    """A name as it is kept and compared: one line, single spaces."""
+    """The name as it is stored and compared: one line, single spaces."""
     return " ".join(sanitize_text(text).split())
 
 
-def validate_short_text(name: str, text: str, longest: int) -> str:
-    """A name or key: one line, trimmed, not blank, not too long for an index in any script."""
+def validate_short_text(name: str, text: str, max_characters: int) -> str:
+    """The text as one trimmed line; raises InvalidInput if it is blank or too long for an index entry."""
     short = normalize_name(text)
     if not short:
         raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one visible character.")
-    size = len(short.encode())
-    if len(short) > longest or size > BYTES_PER_CHARACTER * longest:
+    size, max_bytes = len(short.encode()), BYTES_PER_CHARACTER * max_characters
+    if len(short) > max_characters or size > max_bytes:
         raise InvalidInput(
             f"{name} has {len(short)} characters in {size} bytes",
-            hint=f"Send {longest} characters and {BYTES_PER_CHARACTER * longest} bytes at most.",
+            hint=f"Send {max_characters} characters and {max_bytes} bytes at most.",
         )
     return short
 
 
 def validate_content(name: str, text: str) -> str:
-    """A content: anything but blank, up to a megabyte."""
-    whole = sanitize_text(text).strip()
-    if not whole:
+    """The trimmed text; raises InvalidInput if it is blank or over a megabyte."""
+    content = sanitize_text(text).strip()
+    if not content:
         raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one visible character.")
-    if len(whole.encode()) > MAX_CONTENT_BYTES:
+    if len(content.encode()) > MAX_CONTENT_BYTES:
         raise InvalidInput(f"{name} is longer than a megabyte", hint="Store a summary, or several memories.")
-    return whole
+    return content
 
 
 def validate_scope(scope: str) -> str:
-    """A scope's name."""
+    """The scope; raises InvalidInput if it is blank, too long or '*'."""
     name = validate_short_text("scope", scope, MAX_SCOPE_CHARACTERS)
     if name == EVERY_SCOPE:
         raise InvalidInput("'*' can't be a scope of its own", hint=f"Store under '{GLOBAL}' or a butler's name.")
@@ -236,14 +234,14 @@ def validate_scope(scope: str) -> str:
 
 
 def validate_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
-    """Tags without copies, in the order they came."""
+    """The tags in order without duplicates; raises InvalidInput if there are too many."""
     if len(tags) > MAX_TAGS:
         raise InvalidInput(f"{len(tags)} tags are too many", hint=f"Send {MAX_TAGS} at most.")
     return tuple(dict.fromkeys(validate_short_text("tag", tag, MAX_SCOPE_CHARACTERS) for tag in tags))
 
 
 def validate_importance(importance: float) -> float:
-    """An importance between 0 and 10; NaN is none."""
+    """The importance; raises InvalidInput unless it is between 0 and 10."""
     if math.isnan(importance) or not 0 <= importance <= MAX_IMPORTANCE:
-        raise InvalidInput("importance lies between 0 and 10", hint="0 is trivial, 5 ordinary, 10 vital.")
+        raise InvalidInput("importance must be between 0 and 10", hint="0 is trivial, 5 ordinary, 10 vital.")
     return importance

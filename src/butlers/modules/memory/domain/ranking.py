@@ -1,4 +1,4 @@
-"""Candidates of a search, and the order they come in."""
+"""Ranking of search candidates."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -11,7 +11,7 @@ from butlers.modules.memory.domain.scoring import ScoreSignals, ScoreWeights, co
 
 
 class Candidate(NamedTuple):
-    """A memory a search found, with what is known of it before it is read."""
+    """A memory that a search found, with the values it is ranked by."""
 
     memory_type: MemoryType
     id: UUID
@@ -27,11 +27,11 @@ class Candidate(NamedTuple):
     maturity: str | None = None
     awaits_inversion: bool = False
     coverage: float | None = None
-    """How much of the question its words are; known where the measures are blended."""
+    """The share of the query its terms cover; only set for blended scores."""
 
 
 class ScoredMemory(NamedTuple):
-    """A candidate with its score and the parts the score is made of."""
+    """A candidate with its score and the parts of the score."""
 
     candidate: Candidate
     score: float
@@ -40,20 +40,20 @@ class ScoredMemory(NamedTuple):
 
     @property
     def importance(self) -> float | None:
-        """The importance that counted, from 0 to 10."""
+        """The importance used for the score, from 0 to 10."""
         return self.signals.importance * MAX_IMPORTANCE if self.signals else self.candidate.importance
 
 
 def rank_search(candidates: Iterable[Candidate], mode: SearchMode, depth: int) -> list[ScoredMemory]:
-    """Candidates by what the mode goes by, the best first."""
-    return _ordered(_search_score(candidate, mode, depth) for candidate in candidates)
+    """The candidates by the score of the mode, the highest first."""
+    return _sort(_search_score(candidate, mode, depth) for candidate in candidates)
 
 
 def rank_recall(
     candidates: Iterable[Candidate], weights: ScoreWeights, maturity_importance: dict[str, float], depth: int
 ) -> list[ScoredMemory]:
-    """Candidates by relevance, importance, recency and confidence together, the best first."""
-    return _ordered(
+    """The candidates by composite score, the highest first, without rules that await inversion."""
+    return _sort(
         _recall_score(candidate, weights, maturity_importance, depth)
         for candidate in candidates
         if not candidate.awaits_inversion
@@ -64,7 +64,7 @@ def _search_score(candidate: Candidate, mode: SearchMode, depth: int) -> ScoredM
     if mode is SearchMode.SEMANTIC:
         return ScoredMemory(candidate, candidate.similarity or 0.0)
     if mode is SearchMode.KEYWORD:
-        # A rank lies below 1: a memory with all the words comes before every one with some.
+        # A rank is below 1, so a memory with all the words comes before any with some of them.
         return ScoredMemory(candidate, (candidate.rank or 0.0) + (1.0 if candidate.has_all else 0.0))
     if mode is SearchMode.BLENDED:
         return ScoredMemory(candidate, blended_score(candidate.similarity, candidate.coverage or 0.0))
@@ -77,19 +77,19 @@ def _recall_score(
 ) -> ScoredMemory:
     if candidate.coverage is None:
         fused = rrf_score(candidate.semantic_rank, candidate.keyword_rank, depth)
-        fits = normalized_relevance(fused, depth)
+        relevance = normalized_relevance(fused, depth)
     else:
-        fused, fits = None, blended_score(candidate.similarity, candidate.coverage)
-    weight = maturity_importance[candidate.maturity] if candidate.maturity else candidate.importance or 0.0
+        fused, relevance = None, blended_score(candidate.similarity, candidate.coverage)
+    importance = maturity_importance[candidate.maturity] if candidate.maturity else candidate.importance or 0.0
     signals = ScoreSignals(
-        relevance=fits,
-        importance=weight / MAX_IMPORTANCE,
+        relevance=relevance,
+        importance=importance / MAX_IMPORTANCE,
         recency=recency(candidate.idle_days),
         confidence=candidate.confidence or 0.0,
     )
     return ScoredMemory(candidate, composite_score(signals, weights), fused, signals)
 
 
-def _ordered(scored: Iterable[ScoredMemory]) -> list[ScoredMemory]:
-    """Score, then the newer one, then the smaller id: the same order every time."""
+def _sort(scored: Iterable[ScoredMemory]) -> list[ScoredMemory]:
+    """By score, then the newer one, then the smaller id: a total order."""
     return sorted(scored, key=lambda each: (-each.score, -each.candidate.created_at.timestamp(), each.candidate.id))

@@ -1,4 +1,4 @@
-"""How a recalled memory is scored."""
+"""The composite score of recall."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ RECENCY_HALF_LIFE_DAYS = 7.0
 
 @dataclass(frozen=True, slots=True)
 class ScoreWeights:
-    """How much each signal counts."""
+    """The weight of each signal."""
 
     relevance: float = 0.4
     importance: float = 0.3
@@ -18,7 +18,7 @@ class ScoreWeights:
 
 
 class ScoreSignals(NamedTuple):
-    """What is known of a candidate, each in [0, 1]."""
+    """The signals of a candidate, each in [0, 1]."""
 
     relevance: float
     importance: float
@@ -27,14 +27,14 @@ class ScoreSignals(NamedTuple):
 
 
 def recency(idle_days: float | None) -> float:
-    """1 for a memory referenced just now, half of it for every week since; 0 for one never referenced."""
+    """1 for a memory referenced now, halved for every week since; 0 for one never referenced."""
     if idle_days is None:
         return 0.0
     return min(1.0, math.exp(-math.log(2) / RECENCY_HALF_LIFE_DAYS * max(idle_days, 0.0)))
 
 
 def composite_score(signals: ScoreSignals, weights: ScoreWeights) -> float:
-    """The score recall sorts by."""
+    """The weighted sum of the signals."""
     return (
         weights.relevance * signals.relevance
         + weights.importance * signals.importance

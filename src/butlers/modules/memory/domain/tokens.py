@@ -1,19 +1,18 @@
-"""How many tokens a text costs, counted the same way every time."""
+"""Token counts."""
 
 from collections.abc import Callable, Sequence
 
-UNKNOWN = frozenset({"[UNK]", "<unk>"})
+UNKNOWN_TOKENS = frozenset({"[UNK]", "<unk>"})
 
 CountTokens = Callable[[str], int]
 
 
 def count_tokens_of(text: str, tokens: Sequence[str], spans: Sequence[tuple[int, int]]) -> int:
-    """One for each token the tokenizer knows, and for what it does not know its bytes.
+    """One for each known token, and the bytes of each unknown one.
 
-    A script or an emoji outside the vocabulary is then never undercounted: other tokenizers spend at most
-    a token a byte on it.
+    Text outside the vocabulary is never undercounted: other tokenizers spend at most one token per byte on it.
     """
     return sum(
-        len(text[start:end].encode()) if token in UNKNOWN else 1
+        len(text[start:end].encode()) if token in UNKNOWN_TOKENS else 1
         for token, (start, end) in zip(tokens, spans, strict=True)
     )

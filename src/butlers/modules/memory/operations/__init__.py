@@ -1,1 +1,1 @@
-"""What memory does: one transaction each. Fetch, think with the domain, write."""
+"""Operations on memory; each runs in one transaction: fetch rows, decide with the domain, write."""

@@ -1,11 +1,12 @@
-"""Episodes go when their time is over, and the oldest that were read when there are too many."""
+"""Cleanup of episodes: expired ones, and the oldest consolidated ones over the configured limit."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 
 from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS
 from butlers.modules.memory.operations.idempotency import Answer
+from butlers.modules.memory.operations.progress import Progress, no_progress
 from butlers.modules.memory.operations.retry import retry_when_busy
 from butlers.modules.memory.operations.tenants import callers_by_tenant
 from butlers.modules.memory.runtime import Memory
@@ -14,91 +15,89 @@ from butlers.modules.memory.store import cleanup
 ACTOR = "cleanup"
 BATCH = 2_000
 REQUEST_DAYS, RUN_DAYS = 30, 180
-"""How long answers are kept for requests that may come again, and the records of consolidation."""
-
-Tell = Callable[[int, int], None]
+"""Retention of stored answers to requests, and of the records of consolidation runs."""
 
 
 @dataclass(slots=True)
 class CleanupReport:
-    """What a cleanup did."""
+    """Episodes deleted and remaining."""
 
     expired_deleted: int = 0
     expired_unread: int = 0
     capacity_deleted: int = 0
     remaining: int = 0
 
+    @property
+    def deleted(self) -> int:
+        """Episodes deleted for either reason."""
+        return self.expired_deleted + self.capacity_deleted
+
 
 async def clean_up(
     memory: Memory,
     caller: Caller,
     *,
-    everywhere: bool = False,
+    all_tenants: bool = False,
     max_entries: int | None = None,
-    tell: Tell = lambda _, __: None,
+    progress: Progress = no_progress,
 ) -> Answer:
-    """Clean up after the caller's tenant, or all of them, in batches; each is a transaction with its events."""
-    most = memory.config.max_episodes if max_entries is None else max_entries
-    cleaned = CleanupReport()
-    callers = await callers_by_tenant(memory, caller, everywhere=everywhere)
-    total = sum([await _count_due(memory, each, most) for each in callers])
+    """Clean up the caller's tenant, or all of them, in batches; each batch is one transaction with its events."""
+    limit = memory.config.max_episodes if max_entries is None else max_entries
+    report = CleanupReport()
+    callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
+    total = sum([(await _preview(memory, [each], limit)).deleted for each in callers])
     for each in callers:
-        await _delete_expired(
-            memory, each, cleaned, lambda: tell(cleaned.expired_deleted + cleaned.capacity_deleted, total)
-        )
-        await _delete_over_capacity(memory, each, most, cleaned)
-        tell(cleaned.expired_deleted + cleaned.capacity_deleted, total)
+        async for deleted, unread in _delete_expired(memory, each):
+            report.expired_deleted += deleted
+            report.expired_unread += unread
+            progress(report.deleted, total)
+        while deleted := await retry_when_busy(_delete_over_capacity, memory, each, limit):
+            report.capacity_deleted += deleted
+        progress(report.deleted, total)
         async with memory.transaction(each, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-            cleaned.remaining += await cleanup.count_remaining(tx, each)
+            report.remaining += await cleanup.count_remaining(tx, each)
             await cleanup.delete_old_records(tx, each, request_days=REQUEST_DAYS, run_days=RUN_DAYS)
-    return {"dry_run": False, **asdict(cleaned)}
+    return {"dry_run": False, **asdict(report)}
 
 
 async def preview(
-    memory: Memory, caller: Caller, *, everywhere: bool = False, max_entries: int | None = None
+    memory: Memory, caller: Caller, *, all_tenants: bool = False, max_entries: int | None = None
 ) -> Answer:
-    """What a cleanup would delete; nothing changes."""
-    most = memory.config.max_episodes if max_entries is None else max_entries
-    cleaned = CleanupReport()
-    for each in await callers_by_tenant(memory, caller, everywhere=everywhere):
+    """Return what a cleanup would delete; nothing changes."""
+    limit = memory.config.max_episodes if max_entries is None else max_entries
+    callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
+    return {"dry_run": True, **asdict(await _preview(memory, callers, limit))}
+
+
+async def _preview(memory: Memory, callers: list[Caller], limit: int) -> CleanupReport:
+    report = CleanupReport()
+    for each in callers:
         async with memory.transaction(each, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-            stock = await cleanup.count_episodes(tx, each)
-        crowded = min(max(stock.total - stock.expired - most, 0), stock.consolidated)
-        cleaned.expired_deleted += stock.expired
-        cleaned.expired_unread += stock.expired_unread
-        cleaned.capacity_deleted += crowded
-        cleaned.remaining += stock.total - stock.expired - crowded
-    return {"dry_run": True, **asdict(cleaned)}
+            counts = await cleanup.count_episodes(tx, each)
+        excess = min(max(counts.total - counts.expired - limit, 0), counts.consolidated)
+        report.expired_deleted += counts.expired
+        report.expired_unread += counts.expired_unread
+        report.capacity_deleted += excess
+        report.remaining += counts.total - counts.expired - excess
+    return report
 
 
-async def _count_due(memory: Memory, caller: Caller, most: int) -> int:
-    found = await preview(memory, caller, max_entries=most)
-    return int(found["expired_deleted"] + found["capacity_deleted"])
-
-
-async def _delete_expired(memory: Memory, caller: Caller, cleaned: CleanupReport, tell: Callable[[], None]) -> None:
-    while True:
+async def _delete_expired(memory: Memory, caller: Caller) -> AsyncIterator[tuple[int, int]]:
+    """Delete expired episodes; yields the numbers of deleted and of never consolidated ones for each batch."""
+    deleted = BATCH
+    while deleted == BATCH:
         deleted, unread = await retry_when_busy(_delete_expired_batch, memory, caller)
-        cleaned.expired_deleted += deleted
-        cleaned.expired_unread += unread
-        tell()
-        if deleted < BATCH:
-            return
+        yield deleted, unread
 
 
 async def _delete_expired_batch(memory: Memory, caller: Caller) -> tuple[int, int]:
-    # What a crash loses of it is deleted by the next: it need not wait for the disk.
+    # Not durable: the next cleanup deletes what a crash loses.
     async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
         return await cleanup.delete_expired(tx, caller, BATCH)
 
 
-async def _delete_over_capacity(memory: Memory, caller: Caller, most: int, cleaned: CleanupReport) -> None:
-    while deleted := await retry_when_busy(_delete_over_capacity_batch, memory, caller, most):
-        cleaned.capacity_deleted += deleted
-
-
-async def _delete_over_capacity_batch(memory: Memory, caller: Caller, most: int) -> int:
+async def _delete_over_capacity(memory: Memory, caller: Caller, limit: int) -> int:
     async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
         await cleanup.lock_tenant_cleanup(tx, caller)
-        excess = await cleanup.count_remaining(tx, caller) - most
+        excess = await cleanup.count_remaining(tx, caller) - limit
         return await cleanup.delete_oldest(tx, caller, min(excess, BATCH)) if excess > 0 else 0

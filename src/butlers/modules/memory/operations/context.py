@@ -1,4 +1,4 @@
-"""The block of memories a session starts with. Reading it changes nothing, so that it reads the same again."""
+"""Context block a session starts with. Building it writes nothing, so the same memories give the same block."""
 
 import asyncio
 
@@ -11,38 +11,38 @@ from butlers.modules.memory.operations.reading import embed_query, rank_for_reca
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import episodes, memories
 
-MOST_RECALLED = 20
-MOST_EPISODES = 20
+MAX_RECALLED = 20
+MAX_EPISODES = 20
 
 
 async def build_context(
     memory: Memory, caller: Caller, trigger_prompt: str, butler: str, token_budget: int | None
 ) -> str:
-    """What the butler knows that matters for this prompt, within the budget."""
-    butler = memory.speaks_for(caller, validate_short_text("butler", butler, MAX_SCOPE_CHARACTERS))
-    asked = validate_query(trigger_prompt, "trigger_prompt")
-    embedding, mode = await embed_query(memory, asked, SearchMode(memory.config.retrieval.recall_mode))
+    """Return the facts, rules and recent episodes that matter for this prompt, within the token budget."""
+    butler = memory.check_butler(caller, validate_short_text("butler", butler, MAX_SCOPE_CHARACTERS))
+    query = validate_query(trigger_prompt, "trigger_prompt")
+    embedding, mode = await embed_query(memory, query, SearchMode(memory.config.retrieval.recall_mode))
     kinds = (MemoryType.FACT, MemoryType.RULE)
     async with memory.reading(caller) as tx:
-        scored = (await rank_for_recall(memory, tx, caller, asked, embedding, mode, butler, kinds))[:MOST_RECALLED]
+        scored = (await rank_for_recall(memory, tx, caller, query, embedding, mode, butler, kinds))[:MAX_RECALLED]
         rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in scored])
-        recent = await episodes.recent(tx, caller, butler, MOST_EPISODES)
-    facts = [
+        recent = await episodes.recent(tx, caller, butler, MAX_EPISODES)
+    fact_lines = [
         fact_line(row["subject"], row["predicate"], row["content"], each.candidate.confidence or 0.0)
         for each in scored
         if (row := rows[each.candidate.id])["memory_type"] == MemoryType.FACT
     ]
-    rules = [
+    rule_lines = [
         rule_line(row["content"], row["maturity"], row["effectiveness_score"])
         for each in scored
         if (row := rows[each.candidate.id])["memory_type"] == MemoryType.RULE
     ]
-    happened = [episode_line(row["content"], row["created_at"]) for row in recent]
+    episode_lines = [episode_line(row["content"], row["created_at"]) for row in recent]
     quotas = memory.config.retrieval.section_quotas
     sections = (
-        Section("Key Facts", facts, quotas.facts),
-        Section("Active Rules", rules, quotas.rules),
-        Section("Recent Episodes", happened, quotas.episodes),
+        Section("Key Facts", fact_lines, quotas.facts),
+        Section("Active Rules", rule_lines, quotas.rules),
+        Section("Recent Episodes", episode_lines, quotas.episodes),
     )
     budget = token_budget or memory.config.retrieval.context_token_budget
     return await asyncio.to_thread(_render, memory, sections, budget)
@@ -52,5 +52,5 @@ def _render(memory: Memory, sections: tuple[Section, ...], budget: int) -> str:
     try:
         return render_context(sections, budget, memory.embedder.count_tokens)
     except Unavailable:
-        # Without the tokenizer every byte is charged: too little rather than too much.
+        # Without the tokenizer each byte counts as a token, so the block never exceeds the budget.
         return render_context(sections, budget, lambda text: len(text.encode()))

@@ -1,6 +1,6 @@
-"""Time at work: what nobody confirms fades, recovers or is let go, and rules that did harm become warnings."""
+"""Decay sweep: facts and rules without confirmation fade and expire, and harmful rules become anti-patterns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from butlers.errors import Unavailable
 from butlers.modules.memory.domain.maturity import anti_pattern_content
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.idempotency import Answer
+from butlers.modules.memory.operations.progress import Progress, no_progress
 from butlers.modules.memory.operations.retry import retry_when_busy
 from butlers.modules.memory.operations.tenants import callers_by_tenant
 from butlers.modules.memory.runtime import Memory
@@ -22,15 +23,13 @@ ACTOR = "sweep"
 PAGE_SIZE = 1_000
 INVERSION_BATCH = 50
 MIN_EXPIRY_ALLOWANCE = 100
-"""So many may be let go in any case: a share of a small memory is next to nothing."""
+"""Memories a sweep may always expire: `max_expired_share` of a small tenant is close to zero."""
 KINDS = (MemoryType.FACT, MemoryType.RULE)
-
-Tell = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class SweepReport:
-    """What a sweep did."""
+    """Counts of a sweep."""
 
     tenants: int = 0
     facts_seen: int = 0
@@ -45,54 +44,64 @@ class SweepReport:
     held_back: int = 0
 
     def add(self, kind: MemoryType, page: SweepPage) -> None:
-        """Count one more page."""
-        ended = "expired" if kind is MemoryType.FACT else "forgotten"
-        counted = {"seen": page.seen, "fading": page.fading, "recovered": page.recovered, ended: page.expired}
-        for name, count in counted.items():
+        """Add the counts of one page."""
+        end_state = "expired" if kind is MemoryType.FACT else "forgotten"
+        counts = {"seen": page.seen, "fading": page.fading, "recovered": page.recovered, end_state: page.expired}
+        for name, count in counts.items():
             field = f"{kind}s_{name}"
             setattr(self, field, getattr(self, field) + count)
         self.held_back += page.held_back
 
     @property
     def seen(self) -> int:
-        """How many memories were looked at."""
+        """Memories visited."""
         return self.facts_seen + self.rules_seen
 
 
 async def sweep(
-    memory: Memory, caller: Caller, *, everywhere: bool = False, capped: bool = True, tell: Tell = lambda _, __: None
+    memory: Memory,
+    caller: Caller,
+    *,
+    all_tenants: bool = False,
+    capped: bool = True,
+    progress: Progress = no_progress,
 ) -> Answer:
-    """Sweep the caller's tenant, or all of them; what was done, and a warning where the cap held something back."""
-    swept, warnings, missing = SweepReport(), list[str](), None
-    callers = await callers_by_tenant(memory, caller, everywhere=everywhere)
+    """Sweep the caller's tenant, or all of them; return the counts and a warning for each tenant over the cap.
+
+    Raises `Unavailable` at the end when harmful rules could not be embedded.
+    """
+    report, warnings, unavailable = SweepReport(), list[str](), None
+    callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
     total = sum([await _count_decaying(memory, each) for each in callers])
     for each in callers:
         try:
-            swept.rules_inverted += await invert_rules(memory, each)
+            report.rules_inverted += await invert_rules(memory, each)
         except Unavailable as fault:
-            # Fading needs no model: it goes on, and the missing one is told at the end.
-            missing = fault
-        before = swept.held_back
+            # Fading needs no embedding model, so the sweep goes on.
+            unavailable = fault
+        before = report.held_back
         for kind in KINDS:
-            await _sweep_type(memory, each, kind, swept, capped=capped, tell=lambda: tell(swept.seen, total))
-        if held := swept.held_back - before:
-            warnings.append(_cap_warning(memory, each, held))
-        swept.tenants += 1
-    if missing is not None:
-        raise missing
-    return {"dry_run": False, **asdict(swept), "warnings": warnings}
+            async for page in _sweep_pages(memory, each, kind, capped=capped):
+                report.add(kind, page)
+                progress(report.seen, total)
+        if report.held_back > before:
+            warnings.append(_cap_warning(memory, each, report.held_back - before))
+        report.tenants += 1
+    if unavailable is not None:
+        raise unavailable
+    return {"dry_run": False, **asdict(report), "warnings": warnings}
 
 
-async def preview(memory: Memory, caller: Caller, *, everywhere: bool = False) -> Answer:
-    """What a sweep would do without its cap; nothing changes."""
-    swept = SweepReport()
-    for each in await callers_by_tenant(memory, caller, everywhere=everywhere):
+async def preview(memory: Memory, caller: Caller, *, all_tenants: bool = False) -> Answer:
+    """Return the counts a sweep without its cap would have; nothing changes."""
+    report = SweepReport()
+    for each in await callers_by_tenant(memory, caller, all_tenants=all_tenants):
         async with memory.transaction(each, seconds=WRITE_TIMEOUT_SECONDS) as tx:
             for kind in KINDS:
-                swept.add(kind, await decay_sweep.preview_sweep(tx, each, kind, _thresholds(memory)))
-            swept.rules_inverted += len(await decay_sweep.rules_to_invert(tx, each, MIN_ID, PAGE_SIZE))
-        swept.tenants += 1
-    return {"dry_run": True, **asdict(swept), "warnings": []}
+                report.add(kind, await decay_sweep.preview_sweep(tx, each, kind, _thresholds(memory)))
+            report.rules_inverted += len(await decay_sweep.rules_to_invert(tx, each, MIN_ID, PAGE_SIZE))
+        report.tenants += 1
+    return {"dry_run": True, **asdict(report), "warnings": []}
 
 
 def _thresholds(memory: Memory) -> Thresholds:
@@ -100,29 +109,26 @@ def _thresholds(memory: Memory) -> Thresholds:
 
 
 async def _count_decaying(memory: Memory, caller: Caller) -> int:
-    """How many memories a sweep looks at: the others don't fade."""
+    """Return the number of memories a sweep visits; permanent memories don't fade."""
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         return sum([(await decay_sweep.preview_sweep(tx, caller, kind, _thresholds(memory))).seen for kind in KINDS])
 
 
-async def _sweep_type(
-    memory: Memory, caller: Caller, kind: MemoryType, swept: SweepReport, *, capped: bool, tell: Callable[[], None]
-) -> None:
-    """One tenant's memories of one kind, page after page; each page is a transaction of its own."""
+async def _sweep_pages(memory: Memory, caller: Caller, kind: MemoryType, *, capped: bool) -> AsyncIterator[SweepPage]:
+    """Sweep one tenant's memories of one type; each page is one transaction."""
     allowance = await _expiry_allowance(memory, caller, kind) if capped else 2**31
     after = MIN_ID
     while True:
         page = await retry_when_busy(_sweep_page, memory, caller, kind, after, allowance)
-        swept.add(kind, page)
-        allowance -= page.expired
-        tell()
+        yield page
         if page.seen < PAGE_SIZE:
             return
+        allowance -= page.expired
         after = page.last
 
 
 async def _sweep_page(memory: Memory, caller: Caller, kind: MemoryType, after: Any, may_expire: int) -> SweepPage:
-    # A sweep that is lost in a crash is made again by the next: it need not wait for the disk.
+    # Not durable: the next sweep repeats what a crash loses.
     async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
         return await decay_sweep.sweep_page(tx, caller, kind, after, PAGE_SIZE, _thresholds(memory), may_expire)
 
@@ -135,39 +141,43 @@ async def _expiry_allowance(memory: Memory, caller: Caller, kind: MemoryType) ->
 
 def _cap_warning(memory: Memory, caller: Caller, held_back: int) -> str:
     share = memory.config.confidence.max_expired_share
-    said = (
-        f"{held_back} memories of {caller.tenant} are believed so little that they would be let go, more than "
-        f"{share:.0%} of all at once: they fade instead. Is the database server's clock right? "
-        "If so, `butlers memory sweep DIR --no-cap` lets them go."
+    warning = (
+        f"{held_back} memories of {caller.tenant} are due to expire, more than {share:.0%} of all at once: "
+        "they fade instead. Check the clock of the database server. "
+        "If it is right, `butlers memory sweep DIR --no-cap` expires them."
     )
-    memory.warn(said)
-    return said
+    memory.warn(warning)
+    return warning
 
 
 async def invert_rules(memory: Memory, caller: Caller) -> int:
-    """Turn the tenant's rules that need it into warnings; how many there were."""
-    after, turned = MIN_ID, 0
+    """Turn the tenant's harmful rules into anti-patterns; return their number."""
+    after, inverted = MIN_ID, 0
     while True:
         async with memory.transaction(caller) as tx:
             harmful = await decay_sweep.rules_to_invert(tx, caller, after, INVERSION_BATCH)
         if not harmful:
-            return turned
+            return inverted
         warnings = [anti_pattern_content(rule.content, rule.reasons) for rule in harmful]
         vectors = await memory.embedder.embed_batch(warnings)
         embedded = [EmbeddedText(vector, memory.embedder.version.id) for vector in vectors]
-        turned += await retry_when_busy(
+        inverted += await retry_when_busy(
             _write_inversions, memory, caller, list(zip(harmful, warnings, embedded, strict=True))
         )
         after = harmful[-1].id
 
 
 async def _write_inversions(
-    memory: Memory, caller: Caller, turns: Sequence[tuple[HarmfulRule, str, EmbeddedText]]
+    memory: Memory, caller: Caller, inversions: Sequence[tuple[HarmfulRule, str, EmbeddedText]]
 ) -> int:
     async with memory.writing(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        done = [
-            rule.id for rule, warning, each in turns if await decay_sweep.invert_rule(tx, caller, rule, warning, each)
+        inverted = [
+            rule.id
+            for rule, warning, embedded in inversions
+            if await decay_sweep.invert_rule(tx, caller, rule, warning, embedded)
         ]
-        told = (Event("rule_inverted", MemoryType.RULE, each, {"maturity": "anti_pattern"}) for each in done)
-        await events.append(tx, caller, *told)
-    return len(done)
+        payload = {"maturity": "anti_pattern"}
+        await events.append(
+            tx, caller, *(Event("rule_inverted", MemoryType.RULE, each, payload) for each in inverted)
+        )
+    return len(inverted)

@@ -1,4 +1,4 @@
-"""Knowing whom a fact is about: entities are made, found by name, changed, and merged where two are one."""
+"""Operations on entities: create, get, list, update, resolve a name, merge."""
 
 from dataclasses import asdict
 from typing import Any
@@ -22,20 +22,19 @@ _ENTITY = "entity"
 
 
 async def create(memory: Memory, caller: Caller, entity: NewEntity, request: Request) -> Answer:
-    """Know somebody new; the name of one who is known already is refused, and who has it is said."""
-    async with memory.transaction(caller) as tx:
+    """Create an entity; a name that is taken raises a fault with the id of its entity."""
 
-        async def work() -> Answer:
-            entity_id = await entities.insert(tx, caller, entity)
-            payload = {"entity_type": entity.entity_type.value}
-            await events.append(tx, caller, Event("entity_created", _ENTITY, entity_id, payload))
-            return {"id": str(entity_id), "entity_id": str(entity_id)}
+    async def work(tx: Connection) -> Answer:
+        entity_id = await entities.insert(tx, caller, entity)
+        payload = {"entity_type": entity.entity_type.value}
+        await events.append(tx, caller, Event("entity_created", _ENTITY, entity_id, payload))
+        return {"id": str(entity_id), "entity_id": str(entity_id)}
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def get(memory: Memory, caller: Caller, entity_id: UUID) -> Answer:
-    """A whole entity; one that was merged away says which stands for it now."""
+    """Return an entity; a merged one has the id of its successor in `merged_into`."""
     async with memory.transaction(caller) as tx:
         found = dict(await entities.get(tx, caller, entity_id))
         if MERGED_INTO in found["metadata"]:
@@ -46,92 +45,87 @@ async def get(memory: Memory, caller: Caller, entity_id: UUID) -> Answer:
 async def list_entities(
     memory: Memory, caller: Caller, entity_type: EntityType | None, *, merged: bool, limit: int
 ) -> list[Answer]:
-    """Entities in the order of their names: the live ones, or those that were merged away."""
+    """Return entities by name: the live ones, or the merged ones."""
     async with memory.transaction(caller) as tx:
         return [dict(row) for row in await entities.list_by_name(tx, caller, entity_type, merged=merged, limit=limit)]
 
 
-async def update(memory: Memory, caller: Caller, entity_id: UUID, changed: EntityChange, request: Request) -> Answer:
-    """Give an entity another name or other aliases, or add to its metadata."""
-    async with memory.transaction(caller) as tx:
+async def update(memory: Memory, caller: Caller, entity_id: UUID, change: EntityChange, request: Request) -> Answer:
+    """Change the name or aliases of an entity, or add to its metadata."""
 
-        async def work() -> Answer:
-            _, entity_type = (await entities.lock(tx, caller, entity_id))[entity_id]
-            after = dict(await entities.update(tx, caller, entity_id, entity_type, changed))
-            await events.append(tx, caller, Event("entity_updated", _ENTITY, entity_id, {"fields": changed.fields}))
-            updated_at = after["updated_at"].isoformat()
-            told = {"id": str(entity_id), "entity_id": str(entity_id), "changed": changed.fields}
-            return {**told, **after, "updated_at": updated_at}
+    async def work(tx: Connection) -> Answer:
+        _, entity_type = (await entities.lock(tx, caller, entity_id))[entity_id]
+        row = dict(await entities.update(tx, caller, entity_id, entity_type, change))
+        await events.append(tx, caller, Event("entity_updated", _ENTITY, entity_id, {"fields": change.fields}))
+        ids = {"id": str(entity_id), "entity_id": str(entity_id), "changed": change.fields}
+        return {**ids, **row, "updated_at": row["updated_at"].isoformat()}
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def resolve(
     memory: Memory, caller: Caller, name: str, entity_type: EntityType | None, hints: ResolutionHints, *, fuzzy: bool
 ) -> list[ScoredCandidate]:
-    """Whom a name may mean, the likeliest first; nobody is made up."""
-    asked = validate_name("name", name)
+    """Return the entities a name may refer to, best first; none is created."""
+    name = validate_name("name", name)
     async with memory.transaction(caller) as tx:
-        found = await entities.find_candidates(tx, asked, entity_type, fuzzy=fuzzy and len(asked) >= FUZZY_FROM)
-        matches = entity_resolution.best_matches(found)
+        candidates = await entities.find_candidates(tx, name, entity_type, fuzzy=fuzzy and len(name) >= FUZZY_FROM)
+        matches = entity_resolution.best_matches(candidates)
         ids = [each.id for each in matches]
-        overlaps = await entities.keyword_overlaps(tx, caller, ids, hints.text, asked) if ids and hints.text else {}
+        overlaps = await entities.keyword_overlaps(tx, caller, ids, hints.text, name) if ids and hints.text else {}
     return entity_resolution.rank_candidates(matches, overlaps, hints.domain_scores)
 
 
 async def preview_merge(memory: Memory, caller: Caller, source_id: UUID, target_id: UUID) -> Answer:
-    """What a merge would do: the two as they are, and each conflict with the fact that would stay."""
+    """Return both entities and, for each conflict, the fact a merge would keep; nothing changes."""
     if source_id == target_id:
         raise EntityMergedWithItself
     async with memory.transaction(caller) as tx:
         await entities.lock(tx, caller, source_id, target_id)
         source, target = [await entities.get(tx, caller, each) for each in (source_id, target_id)]
-        known = await entities.live_facts(tx, caller, source_id, target_id, lock=False)
-    conflicts = entity_merge.resolve_conflicts(known, source_id, target_id)
+        live = await entities.live_facts(tx, caller, source_id, target_id, lock=False)
+    conflicts = entity_merge.resolve_conflicts(live, source_id, target_id)
     return {"source": dict(source), "target": dict(target), "conflicts": [asdict(each) for each in conflicts]}
 
 
 async def merge(memory: Memory, caller: Caller, source_id: UUID, target_id: UUID, request: Request) -> Answer:
-    """Make two entities one: what is known of the source is known of the target, and the source is out of sight."""
+    """Merge the source into the target: its facts and aliases move, and searches no longer find the source."""
     if source_id == target_id:
         raise EntityMergedWithItself
-    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
 
-        async def work() -> Answer:
-            locked = await entities.lock(tx, caller, source_id, target_id)
-            source, target = locked[source_id][0], locked[target_id][0]
-            conflicts = await _supersede_conflicts(tx, caller, source, target)
-            moved = await entities.repoint_references(tx, caller, source_id, target_id)
-            aliases = entity_merge.merged_aliases(source, target)
-            await entities.write_merge_source(
-                tx, caller, source_id, entity_merge.merged_away_metadata(source, target)
-            )
-            await entities.write_merge_target(
-                tx, caller, target_id, aliases, entity_merge.merged_metadata(source, target)
-            )
-            counts = {
-                "facts_repointed": moved["facts", "entity_id"],
-                "facts_superseded": len(conflicts),
-                "aliases_added": len(aliases) - len(target.aliases),
-            }
-            return await _record_merge(tx, caller, source, target, counts, conflicts)
+    async def work(tx: Connection) -> Answer:
+        locked = await entities.lock(tx, caller, source_id, target_id)
+        source, target = locked[source_id][0], locked[target_id][0]
+        conflicts = await _supersede_conflicts(tx, caller, source, target)
+        moved = await entities.repoint_references(tx, caller, source_id, target_id)
+        aliases = entity_merge.merged_aliases(source, target)
+        await entities.write_merge_source(tx, caller, source_id, entity_merge.merged_away_metadata(source, target))
+        await entities.write_merge_target(
+            tx, caller, target_id, aliases, entity_merge.merged_metadata(source, target)
+        )
+        counts = {
+            "facts_repointed": moved["facts", "entity_id"],
+            "facts_superseded": len(conflicts),
+            "aliases_added": len(aliases) - len(target.aliases),
+        }
+        return await _record_merge(tx, caller, source, target, counts, conflicts)
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS), caller, request, work)
 
 
 async def _supersede_conflicts(
     tx: Connection, caller: Caller, source: MergeSide, target: MergeSide
 ) -> list[ConflictResolution]:
-    """Leave one live fact under each key that both have."""
-    known = await entities.live_facts(tx, caller, source.id, target.id, lock=True)
-    conflicts = entity_merge.resolve_conflicts(known, source.id, target.id)
-    # Before anything moves: at no moment are there two live facts under one key.
+    """Supersede one of the two live facts under each key that both entities have."""
+    live = await entities.live_facts(tx, caller, source.id, target.id, lock=True)
+    conflicts = entity_merge.resolve_conflicts(live, source.id, target.id)
+    # Before any fact moves: two live facts under one key are never allowed.
     await entities.supersede_facts(tx, caller, conflicts)
-    edges = [
+    supersedes = [
         Link(MemoryType.FACT, each.kept.id, MemoryType.FACT, each.superseded.id, Relation.SUPERSEDES)
         for each in conflicts
     ]
-    await links.create_links(tx, caller, edges)
+    await links.create_links(tx, caller, supersedes)
     return conflicts
 
 
@@ -143,7 +137,7 @@ async def _record_merge(
     counts: dict[str, int],
     conflicts: list[ConflictResolution],
 ) -> Answer:
-    about: dict[str, Any] = {"source_entity_id": str(source.id), "target_entity_id": str(target.id), **counts}
+    payload: dict[str, Any] = {"source_entity_id": str(source.id), "target_entity_id": str(target.id), **counts}
     superseded = (
         Event(
             "fact_superseded",
@@ -153,5 +147,5 @@ async def _record_merge(
         )
         for each in conflicts
     )
-    await events.append(tx, caller, Event("entity_merge", _ENTITY, target.id, about), *superseded)
-    return {"id": str(target.id), **about}
+    await events.append(tx, caller, Event("entity_merge", _ENTITY, target.id, payload), *superseded)
+    return {"id": str(target.id), **payload}

@@ -1,10 +1,10 @@
-"""The form of an exported memory: a header and one record a line, checked to the last before any is believed."""
+"""Format of an export file: a header and one record per line, with the checks of a whole file."""
 
 import base64
 import hashlib
 import math
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 from uuid import UUID
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FORMAT = "butlers-memory"
 VERSION = 1
 DIMENSIONS = 384
-LONGEST_LINE = 32 * 1024 * 1024
+MAX_LINE_BYTES = 32 * 1024 * 1024
 
 Text = Annotated[str, Field(pattern=r"\S")]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
@@ -43,20 +43,20 @@ Object = dict[str, Any]
 
 
 class InvalidExportFile(InvalidInput):
-    """A line that can't be what was exported."""
+    """A line that is not valid in an export file."""
 
-    hint = "Nothing was imported. Export anew, or mend that line."
+    hint = "Nothing was imported. Fix that line, or export again."
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {one_line(problem)}")
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class Header(_Strict):
-    """The first line: what the file is, and how much has to follow."""
+class Header(_StrictModel):
+    """First line of the file: its format, its origin and the number of records of each kind."""
 
     format: Literal["butlers-memory"]
     version: int
@@ -67,35 +67,35 @@ class Header(_Strict):
     counts: dict[RecordKind, Annotated[int, Field(ge=0)]]
 
     @field_serializer("created_at")
-    def _with_offset(self, moment: datetime) -> str:
+    def _serialize_time(self, moment: datetime) -> str:
         return moment.isoformat()
 
     @property
     def memories(self) -> int:
-        """How many episodes, facts and rules there are."""
+        """Number of episodes, facts and rules."""
         return sum(self.counts.get(kind, 0) for kind in (RecordKind.EPISODE, RecordKind.FACT, RecordKind.RULE))
 
     @property
     def records(self) -> int:
-        """How many lines follow."""
+        """Number of lines after the header."""
         return sum(self.counts.values())
 
 
-class _Identified(_Strict):
+class _RecordWithId(_StrictModel):
     id: UUID
 
     @property
     def keys(self) -> Iterable[Hashable]:
-        """What no other record of the kind may have as well."""
+        """Keys that are unique among the records of this kind."""
         return (self.id.int,)
 
     @property
-    def names(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        """What has to be there for this to be true."""
+    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
+        """Records that must be in the file before this one."""
         return ()
 
 
-class _EmbeddingVersion(_Identified):
+class _EmbeddingVersion(_RecordWithId):
     kind: Literal[RecordKind.EMBEDDING_VERSION]
     model: Text
     version: Text
@@ -107,7 +107,7 @@ class _EmbeddingVersion(_Identified):
         return (self.id.int, _digest(self.model, self.version))
 
 
-class _Entity(_Identified):
+class _Entity(_RecordWithId):
     kind: Literal[RecordKind.ENTITY]
     canonical_name: Text
     entity_type: Literal["person", "organization", "place", "other"]
@@ -122,7 +122,7 @@ class _Entity(_Identified):
         return (self.id.int, _digest(self.canonical_name, self.entity_type), *live)
 
 
-class _Embedded(_Identified):
+class _MemoryRecord(_RecordWithId):
     content: Text
     created_at: AwareDatetime
     reference_count: Count
@@ -133,22 +133,22 @@ class _Embedded(_Identified):
 
     @field_validator("embedding")
     @classmethod
-    def _points_somewhere(cls, encoded: str | None) -> str | None:
+    def _validate_vector(cls, encoded: str | None) -> str | None:
         if encoded is not None:
             decode_vector(encoded)
         return encoded
 
     @property
     def searchable(self) -> str:
-        """What is embedded and indexed."""
+        """Text that is embedded and indexed."""
         return self.content
 
     @property
-    def names(self) -> Iterable[tuple[RecordKind, UUID | None]]:
+    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
         return ((RecordKind.EMBEDDING_VERSION, self.embedding_version_id),)
 
 
-class _Episode(_Embedded):
+class _Episode(_MemoryRecord):
     kind: Literal[RecordKind.EPISODE]
     butler: Text
     session_id: UUID | None
@@ -160,7 +160,7 @@ class _Episode(_Embedded):
     expires_at: AwareDatetime | None
 
 
-class _Believed(_Embedded):
+class _DecayingMemory(_MemoryRecord):
     scope: Text
     confidence: Share
     decay_rate: Rate
@@ -171,11 +171,11 @@ class _Believed(_Embedded):
     tags: list[Any]
 
     @property
-    def names(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        return (*super().names, (RecordKind.EPISODE, self.source_episode_id))
+    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
+        return (*super().references, (RecordKind.EPISODE, self.source_episode_id))
 
 
-class _Fact(_Believed):
+class _Fact(_DecayingMemory):
     kind: Literal[RecordKind.FACT]
     subject: Text
     predicate: Text
@@ -192,15 +192,15 @@ class _Fact(_Believed):
     def keys(self) -> Iterable[Hashable]:
         if self.validity not in {"active", "fading"}:
             return (self.id.int,)
-        about = (str(self.entity_id),) if self.entity_id else ("", self.subject)
-        return (self.id.int, _digest(self.scope, self.predicate, *about))
+        owner = (str(self.entity_id),) if self.entity_id else ("", self.subject)
+        return (self.id.int, _digest(self.scope, self.predicate, *owner))
 
     @property
-    def names(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        return (*super().names, (RecordKind.ENTITY, self.entity_id), (RecordKind.FACT, self.supersedes_id))
+    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
+        return (*super().references, (RecordKind.ENTITY, self.entity_id), (RecordKind.FACT, self.supersedes_id))
 
 
-class _Rule(_Believed):
+class _Rule(_DecayingMemory):
     kind: Literal[RecordKind.RULE]
     maturity: Maturity
     effectiveness_score: Share
@@ -211,7 +211,7 @@ class _Rule(_Believed):
     last_evaluated_at: AwareDatetime | None
 
 
-class _Link(_Strict):
+class _Link(_StrictModel):
     kind: Literal[RecordKind.LINK]
     source_type: MemoryType
     source_id: UUID
@@ -225,12 +225,12 @@ class _Link(_Strict):
         return (_digest(self.source_type, str(self.source_id), self.target_type, str(self.target_id)),)
 
     @property
-    def names(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        # A link outlives the episode it leads to.
+    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
+        # A link stays when the episode it points to is deleted.
         return ()
 
 
-class _RuleApplication(_Identified):
+class _RuleApplication(_RecordWithId):
     kind: Literal[RecordKind.RULE_APPLICATION]
     rule_id: UUID
     outcome: Literal["helpful", "harmful"]
@@ -241,11 +241,11 @@ class _RuleApplication(_Identified):
     context: Object
 
     @property
-    def names(self) -> Iterable[tuple[RecordKind, UUID | None]]:
+    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
         return ((RecordKind.RULE, self.rule_id),)
 
 
-class _Event(_Identified):
+class _Event(_RecordWithId):
     kind: Literal[RecordKind.EVENT]
     event_type: Text
     entity_type: str | None
@@ -258,12 +258,12 @@ class _Event(_Identified):
 
 ExportedRecord = _EmbeddingVersion | _Entity | _Episode | _Fact | _Rule | _Link | _RuleApplication | _Event
 ExportedMemory = _Episode | _Fact | _Rule
-_record: TypeAdapter[ExportedRecord] = TypeAdapter(Annotated[ExportedRecord, Field(discriminator="kind")])
+_record_adapter: TypeAdapter[ExportedRecord] = TypeAdapter(Annotated[ExportedRecord, Field(discriminator="kind")])
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """A record as it stands in the file, and as it was understood."""
+    """A line of the file, as a validated record and as raw values."""
 
     number: int
     size: int
@@ -271,108 +271,102 @@ class RecordLine:
     values: dict[str, Any]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FileIndex:
-    """What a whole file says: its header, and the facts that come before what they superseded."""
+    """Header of a checked file, and the facts that precede the facts they supersede."""
 
     header: Header
-    superseded_later: dict[UUID, UUID] = field(default_factory=dict)
+    superseded_later: dict[UUID, UUID]
 
 
 def encode_vector(vector: Any) -> str:
-    """A vector as text: its 32-bit numbers, little end first, in base64."""
+    """Return a vector as base64 of little-endian 32-bit floats."""
     import numpy as np
 
     return base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()
 
 
 def decode_vector(text: str) -> "np.ndarray[Any, Any]":
-    """The vector of a text; one without length or of other dimensions is none."""
+    """Return the vector of a text; raises `ValueError` for wrong dimensions or a norm of zero or infinity."""
     import numpy as np
 
     try:
         numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4")
     except ValueError:
-        raise ValueError("it is not base64 of 32-bit numbers") from None
+        raise ValueError("it is not base64 of 32-bit floats") from None
     if numbers.shape != (DIMENSIONS,):
         raise ValueError(f"it has {len(numbers)} dimensions instead of {DIMENSIONS}")
     if not 0 < float(np.linalg.norm(numbers.astype(np.float64))) < math.inf:
-        raise ValueError("it points nowhere")
+        raise ValueError("its norm is zero or not finite")
     return numbers
 
 
 def index_file(file: BinaryIO) -> FileIndex:
-    """Read a whole file and refuse it at the first line that is not right; of each record only its id is kept."""
+    """Check a whole file; raises `InvalidExportFile` at the first invalid line. Only keys are held in memory."""
     header, number = _read_header(file), 1
-    survey, ledger = FileIndex(header), _SeenRecords()
+    seen = _SeenRecords()
     for line in read_lines(file):
         number = line.number
-        ledger.enter(line)
+        seen.add(line)
     for kind in RECORD_ORDER:
-        told, found = header.counts.get(kind, 0), ledger.count(kind)
-        if told != found:
-            raise InvalidExportFile(
-                number, f"the file ends here, and of {told} records of kind {kind} it has {found}"
-            )
-    survey.superseded_later.update(ledger.resolved())
-    return survey
+        expected, found = header.counts.get(kind, 0), seen.counts[kind]
+        if expected != found:
+            raise InvalidExportFile(number, f"the file ends here with {found} of {expected} records of kind {kind}")
+    return FileIndex(header, seen.superseded_later())
 
 
 def read_lines(file: BinaryIO) -> Iterator[RecordLine]:
-    """Every record of a file, from its beginning."""
+    """Yield every record of a file; raises `InvalidExportFile`."""
     file.seek(0)
     _read_line(file, 1)
     number = 1
     while raw := _read_line(file, number := number + 1):
         values = _parse_json(raw, number)
         try:
-            record = _record.validate_json(raw)
+            record = _record_adapter.validate_json(raw)
         except ValidationError as error:
             raise InvalidExportFile(number, _first_problem(error)) from None
         yield RecordLine(number, len(raw), record, values)
 
 
 class _SeenRecords:
-    """Who has been seen so far."""
+    """Keys and counts of the records read so far."""
 
     def __init__(self) -> None:
+        self.counts = dict.fromkeys(RECORD_ORDER, 0)
         self._keys: dict[RecordKind, set[Hashable]] = {kind: set() for kind in RECORD_ORDER}
-        self._counts = dict.fromkeys(RECORD_ORDER, 0)
-        self._last = 0
-        self._waiting: dict[UUID, tuple[int, UUID]] = {}
+        self._last_index = 0
+        self._unresolved: dict[UUID, tuple[int, UUID]] = {}
 
-    def count(self, kind: RecordKind) -> int:
-        return self._counts[kind]
-
-    def enter(self, line: RecordLine) -> None:
+    def add(self, line: RecordLine) -> None:
+        """Add a line; raises `InvalidExportFile` for a wrong order, a repeated key or a missing reference."""
         kind = line.record.kind
-        if RECORD_ORDER.index(kind) < self._last:
-            raise InvalidExportFile(
-                line.number, f"a record of kind {kind} after one of kind {RECORD_ORDER[self._last]}"
-            )
-        self._last = RECORD_ORDER.index(kind)
-        self._counts[kind] += 1
+        if RECORD_ORDER.index(kind) < self._last_index:
+            last_kind = RECORD_ORDER[self._last_index]
+            raise InvalidExportFile(line.number, f"a record of kind {kind} after one of kind {last_kind}")
+        self._last_index = RECORD_ORDER.index(kind)
+        self.counts[kind] += 1
         for key in line.record.keys:
             if key in self._keys[kind]:
                 raise InvalidExportFile(line.number, f"another {kind} has the same id or key")
             self._keys[kind].add(key)
-        for named, named_id in line.record.names:
-            if named_id is not None and named_id.int not in self._keys[named]:
-                self._missing(line, named, named_id)
+        for target_kind, target_id in line.record.references:
+            if target_id is not None and target_id.int not in self._keys[target_kind]:
+                self._add_unresolved(line, target_kind, target_id)
 
-    def resolved(self) -> dict[UUID, UUID]:
-        """Facts that came before what they superseded, which came as well."""
-        for number, named_id in self._waiting.values():
-            if named_id.int not in self._keys[RecordKind.FACT]:
-                raise InvalidExportFile(number, f"it names the fact {named_id}, which is not in the file")
-        return {fact_id: named_id for fact_id, (_, named_id) in self._waiting.items()}
+    def superseded_later(self) -> dict[UUID, UUID]:
+        """Return the facts that precede the fact they supersede; raises `InvalidExportFile` when that is missing."""
+        for number, target_id in self._unresolved.values():
+            if target_id.int not in self._keys[RecordKind.FACT]:
+                raise InvalidExportFile(number, f"it names the fact {target_id}, which is not in the file")
+        return {fact_id: target_id for fact_id, (_, target_id) in self._unresolved.items()}
 
-    def _missing(self, line: RecordLine, named: RecordKind, named_id: UUID) -> None:
-        if named is not RecordKind.FACT or not isinstance(line.record, _Fact):
+    def _add_unresolved(self, line: RecordLine, target_kind: RecordKind, target_id: UUID) -> None:
+        if target_kind is not RecordKind.FACT or not isinstance(line.record, _Fact):
             raise InvalidExportFile(
-                line.number, f"it names the {named} {named_id}, which is not before it in the file"
+                line.number, f"it names the {target_kind} {target_id}, which is not before it in the file"
             )
-        self._waiting[line.record.id] = (line.number, named_id)
+        self._unresolved[line.record.id] = (line.number, target_id)
 
 
 def _read_header(file: BinaryIO) -> Header:
@@ -380,10 +374,10 @@ def _read_header(file: BinaryIO) -> Header:
     raw = _read_line(file, 1)
     values = _parse_json(raw, 1)
     if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise InvalidExportFile(1, "this is not an exported memory")
+        raise InvalidExportFile(1, "this is not an export file")
     if values.get("version") != VERSION:
         raise InvalidExportFile(
-            1, f"its format has version {values.get('version')}, and version {VERSION} is understood"
+            1, f"the file has format version {values.get('version')}; this butler reads version {VERSION}"
         )
     try:
         return Header.model_validate_json(raw)
@@ -392,9 +386,9 @@ def _read_header(file: BinaryIO) -> Header:
 
 
 def _read_line(file: BinaryIO, number: int) -> bytes:
-    raw = file.readline(LONGEST_LINE + 1)
-    if len(raw) > LONGEST_LINE:
-        raise InvalidExportFile(number, "it is too long for a record")
+    raw = file.readline(MAX_LINE_BYTES + 1)
+    if len(raw) > MAX_LINE_BYTES:
+        raise InvalidExportFile(number, f"it is longer than {MAX_LINE_BYTES} bytes")
     return raw
 
 
@@ -402,9 +396,9 @@ def _parse_json(raw: bytes, number: int) -> Any:
     try:
         values = from_json(raw, allow_inf_nan=False)
     except ValueError:
-        raise InvalidExportFile(number, "it is not JSON, or it was cut off") from None
+        raise InvalidExportFile(number, "it is not valid JSON; the file may be cut off") from None
     if b"\\u0000" in raw and _has_nul(values):
-        raise InvalidExportFile(number, "it has a NUL character")
+        raise InvalidExportFile(number, "it contains a NUL character")
     return values
 
 
@@ -417,7 +411,7 @@ def _has_nul(value: Any) -> bool:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong, and where."""
+    """Return the first validation error with its field."""
     detail = error.errors(include_url=False, include_input=False)[0]
     kinds = {str(kind) for kind in RecordKind}
     where = ".".join(str(part) for part in detail["loc"] if str(part) not in kinds)

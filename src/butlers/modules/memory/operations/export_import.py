@@ -1,4 +1,4 @@
-"""A whole tenant, out into a file and back: everything or nothing."""
+"""Export of a tenant to a file, and import of a file; each is complete or has no effect."""
 
 import asyncio
 import json
@@ -24,7 +24,8 @@ from butlers.modules.memory.operations.export_format import (
     InvalidExportFile,
     RecordLine,
 )
-from butlers.modules.memory.runtime import Memory as Running
+from butlers.modules.memory.operations.progress import Progress, no_progress
+from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import embedding_versions, entities, events, export_import
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.export_import import (
@@ -36,16 +37,13 @@ from butlers.modules.memory.store.export_import import (
     SearchableText,
 )
 
-LARGEST_BATCH = 4 * 1024 * 1024
-_SORTING_SECONDS = 600.0
-
-Progress = Callable[[int, int], None]
-"""Hears how many records are done, of how many."""
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+_EXPORT_TIMEOUT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What came in, and what was there already."""
+    """Records imported, and records skipped because they existed."""
 
     header: Header
     imported: Mapping[RecordKind, int]
@@ -53,26 +51,22 @@ class ImportReport:
 
     @property
     def memories(self) -> int:
-        """How many episodes, facts and rules came in."""
+        """Number of imported episodes, facts and rules."""
         return sum(self.imported[kind] for kind in MEMORY_KINDS)
 
 
-def _no_progress(_: int, __: int) -> None:
-    """Nobody is told."""
-
-
 async def export_tenant(
-    memory: Running,
+    memory: Memory,
     caller: Caller,
     write: Callable[[str], Any],
     *,
     vectors: bool = False,
-    told: Progress = _no_progress,
+    progress: Progress = no_progress,
 ) -> Header:
-    """Write all that the tenant has, a line for each record, as it was at one moment."""
+    """Write all records of a tenant, one line each, as of one moment; return the header."""
     header: Header | None = None
     done = 0
-    async with memory.transaction(caller, seconds=_SORTING_SECONDS) as tx:
+    async with memory.transaction(caller, seconds=_EXPORT_TIMEOUT_SECONDS) as tx:
         await export_import.disable_idle_timeout(tx)
         async for rows in export_import.stream_records(tx, caller, vectors=vectors):
             records = rows
@@ -81,13 +75,13 @@ async def export_tenant(
                 write(header.model_dump_json() + "\n")
             write("".join(_line(row) for row in records))
             done += len(records)
-            told(done, header.records)
+            progress(done, header.records)
     if header is None:
-        raise AssertionError("the counts come first")
+        raise AssertionError("the first row holds the counts")
     return header
 
 
-def _header(memory: Running, caller: Caller, counts: ExportRow, *, vectors: bool) -> Header:
+def _header(memory: Memory, caller: Caller, counts: ExportRow, *, vectors: bool) -> Header:
     return Header(
         format="butlers-memory",
         version=export_format.VERSION,
@@ -103,139 +97,152 @@ def _line(row: ExportRow) -> str:
     values = {"kind": row.kind, **row.record}
     if row.embedding is not None:
         values["embedding"] = export_format.encode_vector(row.embedding.to_numpy())
-    # ASCII alone: a line separator inside a content must not end the line for anybody.
+    # ASCII only: a Unicode line separator in a text must not end the line for any reader.
     return json.dumps(values, separators=(",", ":")) + "\n"
 
 
 async def import_file(
-    memory: Running, caller: Caller, file: BinaryIO, *, merge: bool = False, told: Progress = _no_progress
+    memory: Memory, caller: Caller, file: BinaryIO, *, merge: bool = False, progress: Progress = no_progress
 ) -> ImportReport:
-    """Take in a whole file, checked to its last line before anything is written; all of it or nothing."""
-    survey = await asyncio.to_thread(export_format.index_file, file)
+    """Import a file in one transaction, after the whole file was checked.
+
+    Raises `InvalidExportFile` for an invalid line, and `Conflict` or `AlreadyExists` for a tenant in the way.
+    """
+    index = await asyncio.to_thread(export_format.index_file, file)
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         await export_import.disable_idle_timeout(tx)
         await _require_import_target(tx, caller, merge=merge)
-        taking = _Import(memory, caller, tx, survey, merge=merge)
+        importer = _Importer(memory, caller, tx, index, merge=merge)
         for batch in _batches(export_format.read_lines(file)):
-            await taking.take(batch)
-            told(taking.done, survey.header.records)
-        return await taking.finished()
+            await importer.write(batch)
+            progress(importer.done, index.header.records)
+        return await importer.finish()
 
 
 async def _require_import_target(tx: Connection, caller: Caller, *, merge: bool) -> None:
     if not await export_import.try_lock_import(tx, caller):
-        raise Conflict(f"another import into the tenant {caller.tenant} is under way", hint="Wait until it is done.")
+        raise Conflict(
+            f"another import into the tenant {caller.tenant} is running", hint="Wait until it has finished."
+        )
     if not merge and await export_import.has_records(tx, caller):
         raise AlreadyExists(
             f"the tenant {caller.tenant} is not empty",
-            hint="Name an empty one with --tenant, or add to this one with --merge.",
+            hint="Name an empty tenant with --tenant, or add to this one with --merge.",
         )
 
 
-class _Import:
-    """An import under way."""
+class _Importer:
+    """An import in progress."""
 
-    def __init__(self, memory: Running, caller: Caller, tx: Connection, survey: FileIndex, *, merge: bool) -> None:
+    def __init__(self, memory: Memory, caller: Caller, tx: Connection, index: FileIndex, *, merge: bool) -> None:
         self._memory, self._caller, self._tx = memory, caller, tx
-        self._survey, self._merge = survey, merge
+        self._index, self._merge = index, merge
         self._id = uuid4()
         self._imported: Counter[RecordKind] = Counter(dict.fromkeys(RECORD_ORDER, 0))
         self._skipped: Counter[RecordKind] = Counter(dict.fromkeys(RECORD_ORDER, 0))
-        self._to_tie: dict[UUID, UUID] = {}
-        self._version_known = False
+        self._supersedes: dict[UUID, UUID] = {}
+        self._version_registered = False
 
     @property
     def done(self) -> int:
-        """How many records have been dealt with."""
+        """Number of records imported or skipped."""
         return self._imported.total() + self._skipped.total()
 
-    async def take(self, batch: Sequence[RecordLine]) -> None:
-        """Write what is not there yet."""
+    async def write(self, batch: Sequence[RecordLine]) -> None:
+        """Insert the records of a batch that do not exist yet; raises `Conflict` for others without --merge."""
         kind = batch[0].record.kind
         with _name_failing_line(batch):
-            new = await (self._memories(batch) if kind in MEMORY_KINDS else self._plain(batch))
+            new = await (self._insert_memories(batch) if kind in MEMORY_KINDS else self._insert_records(batch))
         self._imported[kind] += len(new)
         self._skipped[kind] += len(batch) - len(new)
         if len(new) < len(batch) and not self._merge and kind is not RecordKind.EMBEDDING_VERSION:
-            raise Conflict(f"the tenant {self._caller.tenant} is being filled by others", hint="Try it with --merge.")
+            raise Conflict(
+                f"others write to the tenant {self._caller.tenant} during the import", hint="Import with --merge."
+            )
         if kind in {*MEMORY_KINDS, RecordKind.ENTITY}:
-            await self._note({"kind": kind, "imported": len(new), "ids": [str(each) for each in new]})
+            await self._append_event({"kind": kind, "imported": len(new), "ids": [str(each) for each in new]})
 
-    async def finished(self) -> ImportReport:
-        """What came of it, once what came late is tied to what came early."""
-        if self._to_tie:
-            await export_import.write_supersedes(self._tx, self._caller, self._to_tie)
-        header = self._survey.header
+    async def finish(self) -> ImportReport:
+        """Write the references to facts that came later in the file, and return the report."""
+        if self._supersedes:
+            await export_import.write_supersedes(self._tx, self._caller, self._supersedes)
+        header = self._index.header
         source = {"tenant": header.tenant, "butler": header.butler, "created_at": header.created_at.isoformat()}
-        await self._note({"imported": self._imported, "skipped": self._skipped, "from": source})
+        await self._append_event({"imported": self._imported, "skipped": self._skipped, "from": source})
         return ImportReport(header, self._imported, self._skipped)
 
-    async def _plain(self, batch: Sequence[RecordLine]) -> Sequence[UUID]:
+    async def _insert_records(self, batch: Sequence[RecordLine]) -> Sequence[UUID]:
         kind, values = batch[0].record.kind, [line.values for line in batch]
         return await export_import.insert(self._tx, self._caller, kind, values)
 
-    async def _memories(self, batch: Sequence[RecordLine]) -> Sequence[UUID]:
-        await self._know_version()
+    async def _insert_memories(self, batch: Sequence[RecordLine]) -> Sequence[UUID]:
+        await self._register_version()
         kind, records = batch[0].record.kind, [_without_vector(line.values) for line in batch]
         if kind is RecordKind.FACT:
-            await self._refuse_rivals(batch, records)
-            await self._refuse_buried(batch, records)
-            records = [self._untied(record) for record in records]
-        made = await self._searchable([line.record for line in batch])
+            await self._refuse_key_conflict(batch, records)
+            await self._refuse_merged_entity(batch, records)
+            records = [self._without_later_reference(record) for record in records]
+        texts = await self._embed([line.record for line in batch])
         version = self._memory.embedder.version.id
-        new = await export_import.insert_memories(self._tx, self._caller, kind, records, made, version)
-        later = self._survey.superseded_later
-        self._to_tie |= {each: later[each] for each in new if each in later}
+        new = await export_import.insert_memories(self._tx, self._caller, kind, records, texts, version)
+        later = self._index.superseded_later
+        self._supersedes |= {each: later[each] for each in new if each in later}
         return new
 
-    async def _know_version(self) -> None:
-        """After the versions of the file: one of them may be ours, and keeps the day it was first known."""
-        if not self._version_known:
-            ours = self._memory.embedder.version
-            about = {"model": ours.model, "version": ours.version, "dimensions": ours.dimensions}
-            await embedding_versions.register_version(self._tx, self._caller, ours.id, **about)  # type: ignore[arg-type]
-            self._version_known = True
+    async def _register_version(self) -> None:
+        """Register the embedder's version, after the file's versions: one of those may be it and keeps its date."""
+        if not self._version_registered:
+            version = self._memory.embedder.version
+            await embedding_versions.register_version(
+                self._tx,
+                self._caller,
+                version.id,
+                model=version.model,
+                version=version.version,
+                dimensions=version.dimensions,
+            )
+            self._version_registered = True
 
-    async def _refuse_rivals(self, batch: Sequence[RecordLine], records: Sequence[Mapping[str, Any]]) -> None:
-        rival = await export_import.find_key_conflict(self._tx, self._caller, records) if self._merge else None
-        if rival:
-            number = next(line.number for line in batch if line.values["id"] == str(rival[0]))
+    async def _refuse_key_conflict(self, batch: Sequence[RecordLine], records: Sequence[Mapping[str, Any]]) -> None:
+        conflict = await export_import.find_key_conflict(self._tx, self._caller, records) if self._merge else None
+        if conflict:
+            number = next(line.number for line in batch if line.values["id"] == str(conflict[0]))
             raise Conflict(
-                f"line {number}: the tenant already knows another fact with the same key, {rival[1]}",
-                hint=f"Nothing was imported. `butlers memory forget DIR fact {rival[1]}` makes room for it.",
+                f"line {number}: the tenant has another fact with the same key, {conflict[1]}",
+                hint=f"Nothing was imported. `butlers memory forget DIR fact {conflict[1]}` frees the key.",
             )
 
-    async def _refuse_buried(self, batch: Sequence[RecordLine], records: Sequence[Mapping[str, Any]]) -> None:
-        """No live fact comes to an entity that was merged away; a merge waits until the import is done."""
-        named = {UUID(record["entity_id"]) for record in records if record["entity_id"]}
-        if not named or not await entities.lock_live_all(self._tx, self._caller, named):
+    async def _refuse_merged_entity(self, batch: Sequence[RecordLine], records: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `Conflict` for a live fact of a merged entity; merges wait until the import ends."""
+        entity_ids = {UUID(record["entity_id"]) for record in records if record["entity_id"]}
+        if not entity_ids or not await entities.lock_live_all(self._tx, self._caller, entity_ids):
             return
-        buried = await export_import.find_merged_entity(self._tx, self._caller, records)
-        if buried:
-            number = next(line.number for line in batch if line.values["id"] == str(buried[0]))
+        merged = await export_import.find_merged_entity(self._tx, self._caller, records)
+        if merged:
+            number = next(line.number for line in batch if line.values["id"] == str(merged[0]))
             raise Conflict(
-                f"line {number}: its entity {buried[1]} was merged away",
-                hint=f"Nothing was imported. `butlers memory entity get DIR {buried[1]}` says into which.",
+                f"line {number}: its entity {merged[1]} was merged away",
+                hint=f"Nothing was imported. `butlers memory entity get DIR {merged[1]}` shows its successor.",
             )
 
-    def _untied(self, record: dict[str, Any]) -> dict[str, Any]:
-        return {**record, "supersedes_id": None} if UUID(record["id"]) in self._survey.superseded_later else record
+    def _without_later_reference(self, record: dict[str, Any]) -> dict[str, Any]:
+        return {**record, "supersedes_id": None} if UUID(record["id"]) in self._index.superseded_later else record
 
-    async def _searchable(self, records: Iterable[Any]) -> list[SearchableText]:
-        """Vectors of the model in use are taken as they are; all others are made anew."""
+    async def _embed(self, records: Iterable[Any]) -> list[SearchableText]:
+        """Return texts with vectors; vectors of the model in use come from the file, all others are embedded."""
         memories: list[ExportedMemory] = list(records)
-        ours = self._memory.embedder.version.id
+        version = self._memory.embedder.version.id
         given: dict[UUID, Any] = {
             each.id: export_format.decode_vector(each.embedding)
             for each in memories
-            if each.embedding and each.embedding_version_id == ours
+            if each.embedding and each.embedding_version_id == version
         }
         missing = [each for each in memories if each.id not in given]
-        made = await self._memory.embedder.embed_batch([each.searchable for each in missing])
-        vectors = given | {each.id: vector for each, vector in zip(missing, made, strict=True)}
+        embedded = await self._memory.embedder.embed_batch([each.searchable for each in missing])
+        vectors = given | {each.id: vector for each, vector in zip(missing, embedded, strict=True)}
         return [SearchableText(each.id, truncate_for_index(each.searchable), vectors[each.id]) for each in memories]
 
-    async def _note(self, payload: Mapping[str, Any]) -> None:
+    async def _append_event(self, payload: Mapping[str, Any]) -> None:
         await events.append(self._tx, self._caller, Event("memory_imported", "import", self._id, payload))
 
 
@@ -244,12 +251,12 @@ def _without_vector(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _batches(lines: Iterable[RecordLine]) -> Iterator[list[RecordLine]]:
-    """Lines of one kind, as many at once as a statement takes well."""
+    """Yield batches of lines of one kind, limited in number and bytes."""
     batch: list[RecordLine] = []
     size = 0
     for line in lines:
-        other = batch and line.record.kind is not batch[0].record.kind
-        if other or len(batch) == BATCH or (batch and size + line.size > LARGEST_BATCH):
+        is_other_kind = batch and line.record.kind is not batch[0].record.kind
+        if is_other_kind or len(batch) == BATCH or (batch and size + line.size > MAX_BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(line)
@@ -260,11 +267,11 @@ def _batches(lines: Iterable[RecordLine]) -> Iterator[list[RecordLine]]:
 
 @contextmanager
 def _name_failing_line(batch: Sequence[RecordLine]) -> Iterator[None]:
-    """What the database refuses for reasons of its own is one of these lines."""
+    """Translate a rejected insert into `InvalidExportFile` with the lines it may come from."""
     try:
         yield
     except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
         constraint = getattr(error, "constraint_name", None) or type(error).__name__
         raise InvalidExportFile(
-            batch[0].number, f"the database refuses it or one of the {len(batch) - 1} lines after it: {constraint}"
+            batch[0].number, f"the database rejects it or one of the {len(batch) - 1} lines after it: {constraint}"
         ) from error

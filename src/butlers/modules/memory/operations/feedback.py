@@ -1,4 +1,4 @@
-"""Believing: confirmations, and marks that make or unmake a rule's trust."""
+"""Feedback on memories: confirmations, and helpful or harmful marks on rules."""
 
 from typing import Any
 from uuid import UUID
@@ -14,73 +14,70 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import events, facts, memories, rules
 from butlers.modules.memory.store.events import Event
 
-LONGEST_REASON = 1_000
-MOST_REASONS = 50
+MAX_REASON_CHARACTERS = 1_000
+MAX_REASONS = 50
 
 
 async def confirm(
     memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, request: Request
 ) -> Answer:
-    """Start a belief's decay anew; a fading one is whole again at once."""
+    """Restart the decay of a fact or rule; a fading one is active again. Raises `EpisodesDoNotDecay`."""
     if memory_type is MemoryType.EPISODE:
         raise EpisodesDoNotDecay
-    async with memory.transaction(caller) as tx:
 
-        async def work() -> Answer:
-            renew = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
-            confirmed = await renew(tx, caller, memory_id)
-            if confirmed is None:
-                raise await refusal_for(tx, caller, memory_type, memory_id)
-            await events.append(tx, caller, Event(f"{memory_type}_confirmed", memory_type, memory_id))
-            return {
-                "id": str(memory_id),
-                "memory_type": memory_type.value,
-                "confidence": confirmed.confidence,
-                "last_confirmed_at": confirmed.last_confirmed_at.isoformat(),
-            }
+    async def work(tx: Connection) -> Answer:
+        confirm_row = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
+        confirmed = await confirm_row(tx, caller, memory_id)
+        if confirmed is None:
+            raise await refusal_for(tx, caller, memory_type, memory_id)
+        await events.append(tx, caller, Event(f"{memory_type}_confirmed", memory_type, memory_id))
+        return {
+            "id": str(memory_id),
+            "memory_type": memory_type.value,
+            "confidence": confirmed.confidence,
+            "last_confirmed_at": confirmed.last_confirmed_at.isoformat(),
+        }
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def mark_helpful(memory: Memory, caller: Caller, rule_id: UUID, request: Request) -> Answer:
-    """Count one more success of a rule, and promote it where that is due."""
-    async with memory.transaction(caller) as tx:
+    """Count a success of a rule, and promote it when it has earned the next level."""
 
-        async def work() -> Answer:
-            record, metadata = await _lock_track_record(tx, caller, rule_id)
-            after = maturity.after_helpful_mark(record)
-            level = maturity.maturity_after_help(after)
-            return await _write_mark(tx, caller, rule_id, "helpful", after, level, metadata, None)
+    async def work(tx: Connection) -> Answer:
+        record, metadata = await _lock_track_record(tx, caller, rule_id)
+        after = maturity.after_helpful_mark(record)
+        level = maturity.maturity_after_help(after)
+        return await _write_mark(tx, caller, rule_id, "helpful", after, level, metadata, None)
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def mark_harmful(memory: Memory, caller: Caller, rule_id: UUID, reason: str | None, request: Request) -> Answer:
-    """Count one more harm of a rule, demote it where that is due, and note when it should become a warning."""
-    reason = sanitize_text(reason).strip()[:LONGEST_REASON] if reason else None
-    async with memory.transaction(caller) as tx:
+    """Count a harm of a rule, demote it when due, and flag it for inversion when it does more harm than good."""
+    reason = sanitize_text(reason).strip()[:MAX_REASON_CHARACTERS] if reason else None
 
-        async def work() -> Answer:
-            record, metadata = await _lock_track_record(tx, caller, rule_id)
-            after = maturity.after_harmful_mark(record)
-            level = maturity.maturity_after_harm(after)
-            if reason:
-                told = [*metadata.get("harmful_reasons", []), reason]
-                metadata = {**metadata, "harmful_reasons": told[-MOST_REASONS:]}
-            if maturity.needs_inversion(after):
-                metadata = {**metadata, "needs_inversion": True}
-            return await _write_mark(tx, caller, rule_id, "harmful", after, level, metadata, reason)
+    async def work(tx: Connection) -> Answer:
+        record, metadata = await _lock_track_record(tx, caller, rule_id)
+        after = maturity.after_harmful_mark(record)
+        level = maturity.maturity_after_harm(after)
+        if reason:
+            reasons = [*metadata.get("harmful_reasons", []), reason]
+            metadata = {**metadata, "harmful_reasons": reasons[-MAX_REASONS:]}
+        if maturity.needs_inversion(after):
+            metadata = {**metadata, "needs_inversion": True}
+        return await _write_mark(tx, caller, rule_id, "harmful", after, level, metadata, reason)
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def _lock_track_record(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]]:
-    found = await rules.lock_track_record(tx, caller, rule_id)
-    if found is None:
+    locked = await rules.lock_track_record(tx, caller, rule_id)
+    if locked is None:
         raise MemoryNotFound(MemoryType.RULE, rule_id)
-    if found[1].get("forgotten"):
+    if locked[1].get("forgotten"):
         raise MemoryNotLive(MemoryType.RULE, rule_id, "forgotten")
-    return found
+    return locked
 
 
 async def _write_mark(
@@ -114,7 +111,7 @@ async def _write_mark(
 async def refusal_for(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID
 ) -> MemoryNotFound | MemoryNotLive:
-    """Why a memory could not be changed: it is not there, or it has left the state the change needs."""
+    """Return the fault for a change that matched no row: the memory does not exist, or its state forbids it."""
     state = await memories.lifecycle_state(tx, caller, memory_type, memory_id)
     if state is None:
         return MemoryNotFound(memory_type, memory_id)

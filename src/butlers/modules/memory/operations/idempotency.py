@@ -1,8 +1,9 @@
-"""Carries out a request once, however often it is sent with the same key."""
+"""Idempotent requests: a request with a key is carried out once, and its answer is stored."""
 
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,14 @@ from butlers.modules.memory.domain.model import validate_short_text
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import idempotency
 
-LONGEST_KEY = 200
+MAX_KEY_CHARACTERS = 200
 
 Answer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked, so that the same asked again can be told from something else."""
+    """A tool call with its arguments and its optional idempotency key."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -27,39 +28,47 @@ class Request:
 
     @property
     def fingerprint(self) -> bytes:
-        """A hash of the arguments, which may be private."""
-        told = json.dumps([self.tool, self.arguments], sort_keys=True, default=str)
-        return hashlib.sha256(told.encode()).digest()
+        """Hash of the tool and its arguments; the arguments may be private and are not stored."""
+        call = json.dumps([self.tool, self.arguments], sort_keys=True, default=str)
+        return hashlib.sha256(call.encode()).digest()
+
+    def validated_key(self) -> str | None:
+        """Return the key, or None without one; raises `InvalidInput` for a blank or too long key."""
+        return validate_short_text("idempotency_key", self.key, MAX_KEY_CHARACTERS) if self.key else None
+
+
+async def run_once(
+    transaction: AbstractAsyncContextManager[Connection],
+    caller: Caller,
+    request: Request,
+    work: Callable[[Connection], Awaitable[Answer]],
+) -> Answer:
+    """Run `work` in the transaction and return its answer; a repeated key returns the first answer instead."""
+    async with transaction as tx:
+        key = request.validated_key()
+        if key is None:
+            return await work(tx)
+        stored: Answer | None = await idempotency.claim_key(tx, caller, key, request.tool, request.fingerprint)
+        if stored is not None:
+            return stored
+        answer = await work(tx)
+        await idempotency.store_answer(tx, caller, key, answer)
+        return answer
 
 
 async def run_once_across_transactions(
     memory: Memory, caller: Caller, request: Request, work: Callable[[], Awaitable[Answer]]
 ) -> Answer:
-    """The same for work of several transactions, which must bear being done twice when two come at the same time."""
-    if not request.key:
+    """Do the same for work that opens its own transactions; two calls at the same time may both run it."""
+    key = request.validated_key()
+    if key is None:
         return await work()
-    key = validate_short_text("idempotency_key", request.key, LONGEST_KEY)
     async with memory.transaction(caller) as tx:
-        earlier = await idempotency.stored_answer(tx, caller, key, request.tool, request.fingerprint)
-    if earlier is not None:
-        known: Answer = earlier
-        return known
+        stored: Answer | None = await idempotency.stored_answer(tx, caller, key, request.tool, request.fingerprint)
+    if stored is not None:
+        return stored
     answer = await work()
     async with memory.transaction(caller) as tx:
         if await idempotency.claim_key(tx, caller, key, request.tool, request.fingerprint) is None:
             await idempotency.store_answer(tx, caller, key, answer)
-    return answer
-
-
-async def run_once(tx: Connection, caller: Caller, request: Request, work: Callable[[], Awaitable[Answer]]) -> Answer:
-    """The answer of the first call with this request's key; without a key, simply the work's."""
-    if not request.key:
-        return await work()
-    key = validate_short_text("idempotency_key", request.key, LONGEST_KEY)
-    earlier = await idempotency.claim_key(tx, caller, key, request.tool, request.fingerprint)
-    if earlier is not None:
-        answer: Answer = earlier
-        return answer
-    answer = await work()
-    await idempotency.store_answer(tx, caller, key, answer)
     return answer

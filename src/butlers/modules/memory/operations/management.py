@@ -1,4 +1,4 @@
-"""Forgetting, bringing back, counting, and the history of a memory."""
+"""Management of memories: forget, restore, statistics, links and history."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +8,7 @@ import asyncpg
 
 from butlers import cron
 from butlers.caller import Caller
+from butlers.db import Connection
 from butlers.errors import Conflict
 from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
@@ -17,81 +18,81 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events, facts, links, memories, stats
 from butlers.modules.memory.store.events import Event
 
-MOST_HISTORY = 200
-_FORGOTTEN = {MemoryType.FACT: "retracted", MemoryType.RULE: "forgotten", MemoryType.EPISODE: "forgotten"}
+MAX_HISTORY = 200
+_FORGOTTEN_STATE = {MemoryType.FACT: "retracted", MemoryType.RULE: "forgotten", MemoryType.EPISODE: "forgotten"}
 
 
 async def forget(
     memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, request: Request
 ) -> Answer:
-    """Take a memory out of every search at once; it stays on record and can be brought back."""
-    async with memory.transaction(caller) as tx:
+    """Hide a memory from every search; it is kept and can be restored. Forgetting it again changes nothing."""
 
-        async def work() -> Answer:
-            answer = {"id": str(memory_id), "memory_type": memory_type.value, "state": _FORGOTTEN[memory_type]}
-            if await memories.forget(tx, caller, memory_type, [memory_id]):
-                await events.append(tx, caller, Event(f"{memory_type}_forgotten", memory_type, memory_id))
-                return {**answer, "forgotten": True}
-            state = await memories.lifecycle_state(tx, caller, memory_type, memory_id)
-            if state == _FORGOTTEN[memory_type]:
-                # Forgetting twice is forgetting once.
-                return {**answer, "forgotten": True, "already": True}
-            raise await refusal_for(tx, caller, memory_type, memory_id)
+    async def work(tx: Connection) -> Answer:
+        forgotten_state = _FORGOTTEN_STATE[memory_type]
+        answer = {"id": str(memory_id), "memory_type": memory_type.value, "state": forgotten_state, "forgotten": True}
+        if await memories.forget(tx, caller, memory_type, [memory_id]):
+            await events.append(tx, caller, Event(f"{memory_type}_forgotten", memory_type, memory_id))
+            return answer
+        if await memories.lifecycle_state(tx, caller, memory_type, memory_id) == forgotten_state:
+            return {**answer, "already": True}
+        raise await refusal_for(tx, caller, memory_type, memory_id)
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def restore(
     memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, request: Request
 ) -> Answer:
-    """Bring a forgotten memory back into searches."""
-    async with memory.transaction(caller) as tx:
+    """Make a forgotten memory searchable again. Raises `Conflict` when another fact has its key."""
 
-        async def work() -> Answer:
-            try:
-                back = await memories.restore(tx, caller, memory_type, memory_id)
-            except asyncpg.UniqueViolationError:
-                raise Conflict(
-                    f"another fact holds the key of {memory_id} by now", hint="Forget that one first, or store anew."
-                ) from None
-            if not back:
-                raise await refusal_for(tx, caller, memory_type, memory_id)
-            await events.append(tx, caller, Event(f"{memory_type}_restored", memory_type, memory_id))
-            return {"id": str(memory_id), "memory_type": memory_type.value, "restored": True}
+    async def work(tx: Connection) -> Answer:
+        try:
+            restored = await memories.restore(tx, caller, memory_type, memory_id)
+        except asyncpg.UniqueViolationError:
+            raise Conflict(
+                f"another fact has the key of {memory_id}", hint="Forget the other fact first, or store a new one."
+            ) from None
+        if not restored:
+            raise await refusal_for(tx, caller, memory_type, memory_id)
+        await events.append(tx, caller, Event(f"{memory_type}_restored", memory_type, memory_id))
+        return {"id": str(memory_id), "memory_type": memory_type.value, "restored": True}
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def memory_stats(memory: Memory, caller: Caller, scope: str | None) -> Answer:
-    """How many memories there are, in which state, and how well they serve."""
+    """Return counts of memories by state, the effectiveness of rules, token use and the status of the jobs."""
     scopes, butlers = (memory.scopes(scope), memory.butlers(scope)) if scope else (None, None)
     async with memory.transaction(caller) as tx:
-        of_episodes = dict(await stats.episodes(tx, caller, butlers))
-        of_facts = dict(await stats.facts(tx, caller, scopes))
-        of_rules = dict(await stats.rules(tx, caller, scopes))
-        spent, latest = await consolidation.tokens_last_day(tx, caller), await consolidation.latest_run(tx, caller)
-        ran = await stats.jobs(tx)
+        episode_counts = dict(await stats.episodes(tx, caller, butlers))
+        fact_counts = dict(await stats.facts(tx, caller, scopes))
+        rule_counts = dict(await stats.rules(tx, caller, scopes))
+        tokens = await consolidation.tokens_last_day(tx, caller)
+        last_run = await consolidation.latest_run(tx, caller)
+        job_runs = await stats.jobs(tx)
     return {
         "scopes": list(scopes) if scopes else ["*"],
-        "episodes": of_episodes,
-        "facts": _with_distribution(of_facts),
-        "rules": _with_effectiveness(of_rules),
+        "episodes": episode_counts,
+        "facts": _with_distribution(fact_counts),
+        "rules": _with_effectiveness(rule_counts),
         "consolidation": {
-            "tokens_last_day": spent,
+            "tokens_last_day": tokens,
             "daily_token_limit": memory.config.consolidation.daily_token_limit,
-            "last_run": latest,
+            "last_run": last_run,
         },
-        "jobs": {name: _job_status(expression, ran.get(name, {})) for name, expression in memory.config.schedule},
+        "jobs": {
+            name: _job_status(expression, job_runs.get(name, {})) for name, expression in memory.config.schedule
+        },
     }
 
 
-def _job_status(expression: str, ran: Mapping[str, Any]) -> dict[str, Any]:
-    """When a job runs next, and how it ran last."""
+def _job_status(expression: str, last_run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the next run of a job and the outcome of its last one."""
     return {
         "next_run": cron.next_due(expression, cron.local_now()),
-        "last_run": ran.get("started_at"),
-        "last_status": ran.get("status"),
-        "last_error": ran.get("error"),
+        "last_run": last_run.get("started_at"),
+        "last_status": last_run.get("status"),
+        "last_error": last_run.get("error"),
     }
 
 
@@ -110,7 +111,7 @@ def _with_effectiveness(counts: dict[str, Any]) -> dict[str, Any]:
 async def list_links(
     memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, direction: str
 ) -> list[dict[str, Any]]:
-    """The edges of a memory: where it came from, what it replaced, what came from it."""
+    """Return the links of a memory: its sources, what it superseded, and what derives from it."""
     async with memory.transaction(caller) as tx:
         if await memories.lifecycle_state(tx, caller, memory_type, memory_id) is None:
             raise MemoryNotFound(memory_type, memory_id)
@@ -126,17 +127,17 @@ async def list_links(
 
 
 async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Answer:
-    """What happened to a memory, what it superseded and what superseded it."""
+    """Return the events of a memory, the facts it superseded and the facts that superseded it."""
     async with memory.transaction(caller) as tx:
         if await memories.lifecycle_state(tx, caller, memory_type, memory_id) is None:
             raise MemoryNotFound(memory_type, memory_id)
-        happened = await events.of_memory(tx, caller, memory_type, memory_id, MOST_HISTORY)
+        trail = await events.of_memory(tx, caller, memory_type, memory_id, MAX_HISTORY)
         is_fact = memory_type is MemoryType.FACT
-        before, after = await facts.supersession_chain(tx, caller, memory_id, MOST_HISTORY) if is_fact else ([], [])
+        before, after = await facts.supersession_chain(tx, caller, memory_id, MAX_HISTORY) if is_fact else ([], [])
     return {
         "id": memory_id,
         "memory_type": memory_type.value,
-        "events": [dict(event) for event in happened],
+        "events": [dict(event) for event in trail],
         "superseded": [dict(fact) for fact in before],
         "superseded_by": [dict(fact) for fact in after],
     }

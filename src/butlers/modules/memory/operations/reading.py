@@ -1,4 +1,4 @@
-"""Finding: the right memories come out. Fetch, think, touch."""
+"""Search, recall and retrieval of memories."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -19,8 +19,8 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories
 
 MIN_FUSION_DEPTH = 100
-"""How many of each arm are put together where more is weighed than the order they came in."""
-_EMBED_SECONDS = 5.0
+"""Candidates per arm where the score depends on more than their ranks."""
+_EMBED_TIMEOUT_SECONDS = 5.0
 
 SearchResult = dict[str, Any]
 
@@ -36,13 +36,13 @@ async def search(
     limit: int,
     min_confidence: float,
 ) -> list[SearchResult]:
-    """The best matches among the types asked for, each with the parts of its score."""
-    asked = validate_query(query)
-    embedding, mode = await embed_query(memory, asked, mode)
+    """Return the best matches of the given types, each with the parts of its score."""
+    query = validate_query(query)
+    embedding, mode = await embed_query(memory, query, mode)
     depth = max(MIN_FUSION_DEPTH, limit) if mode is SearchMode.BLENDED else limit
     async with memory.reading(caller) as tx:
-        look = Search(memory, tx, caller, asked, embedding, mode, scope, min_confidence, depth)
-        best = ranking.rank_search(await look.candidates(types), mode, depth)[:limit]
+        matches = Search(memory, tx, caller, query, embedding, mode, scope, min_confidence, depth)
+        best = ranking.rank_search(await matches.candidates(types), mode, depth)[:limit]
         rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in best])
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
@@ -50,11 +50,11 @@ async def search(
 async def recall(
     memory: Memory, caller: Caller, topic: str, *, scope: str | None, limit: int, types: Collection[MemoryType]
 ) -> list[SearchResult]:
-    """The facts and rules that matter most for a topic, noted as referenced."""
-    asked = validate_query(topic, "topic")
-    embedding, mode = await embed_query(memory, asked, SearchMode(memory.config.retrieval.recall_mode))
+    """Return the most relevant facts and rules for a topic, and mark them as referenced."""
+    query = validate_query(topic, "topic")
+    embedding, mode = await embed_query(memory, query, SearchMode(memory.config.retrieval.recall_mode))
     async with memory.reading(caller) as tx:
-        best = (await rank_for_recall(memory, tx, caller, asked, embedding, mode, scope, types))[:limit]
+        best = (await rank_for_recall(memory, tx, caller, query, embedding, mode, scope, types))[:limit]
         rows = await memories.mark_referenced(
             tx, caller, facts=_ids(best, MemoryType.FACT), rules=_ids(best, MemoryType.RULE)
         )
@@ -65,24 +65,24 @@ async def rank_for_recall(
     memory: Memory,
     tx: Connection,
     caller: Caller,
-    asked: str,
+    query: str,
     embedding: Sequence[float] | None,
     mode: SearchMode,
     scope: str | None,
     types: Collection[MemoryType],
 ) -> list[ScoredMemory]:
-    """Facts and rules by composite score, without noting anything."""
+    """Return facts and rules by composite score, without marking them as referenced."""
     retrieval = memory.config.retrieval
     depth = max(MIN_FUSION_DEPTH, retrieval.default_limit)
-    look = Search(memory, tx, caller, asked, embedding, mode, scope, retrieval.min_confidence, depth)
+    matches = Search(memory, tx, caller, query, embedding, mode, scope, retrieval.min_confidence, depth)
     weights = ScoreWeights(**retrieval.score_weights.model_dump())
     return ranking.rank_recall(
-        await look.candidates(types), weights, retrieval.maturity_importance.model_dump(), depth
+        await matches.candidates(types), weights, retrieval.maturity_importance.model_dump(), depth
     )
 
 
 async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> SearchResult:
-    """A whole memory, whatever its state, noted as referenced."""
+    """Return a memory in any state and mark it as referenced. Raises `MemoryNotFound`."""
     async with memory.reading(caller) as tx:
         record = await memories.get(tx, caller, memory_type, memory_id)
     if record is None:
@@ -90,25 +90,28 @@ async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id
     return {**record, "memory_type": memory_type.value}
 
 
-async def embed_query(memory: Memory, asked: str, mode: SearchMode) -> tuple[Sequence[float] | None, SearchMode]:
-    """The question's vector; without a model, or with a slow one, hybrid search goes on with words alone."""
+async def embed_query(memory: Memory, query: str, mode: SearchMode) -> tuple[Sequence[float] | None, SearchMode]:
+    """Return the vector of a query and the mode to search in.
+
+    Without a model, or with a slow one, the mode becomes keyword; semantic search raises `Unavailable`.
+    """
     if mode is SearchMode.KEYWORD:
         return None, mode
     try:
-        return await _embed_with_timeout(memory, asked), mode
+        return await _embed_with_timeout(memory, query), mode
     except Unavailable:
         if mode is SearchMode.SEMANTIC:
             raise
-        memory.warn("the embedding model is not available: searching by words alone")
+        memory.warn("the embedding model is not available; searching by keyword only")
         return None, SearchMode.KEYWORD
 
 
-async def _embed_with_timeout(memory: Memory, asked: str) -> Sequence[float]:
+async def _embed_with_timeout(memory: Memory, query: str) -> Sequence[float]:
     try:
-        async with asyncio.timeout(_EMBED_SECONDS):
-            return await memory.embedder.embed(asked)
+        async with asyncio.timeout(_EMBED_TIMEOUT_SECONDS):
+            return await memory.embedder.embed(query)
     except TimeoutError:
-        raise Unavailable("the embedding model is too slow right now", hint="Search with mode = keyword.") from None
+        raise Unavailable("the embedding model did not answer in time", hint="Search with mode = keyword.") from None
 
 
 def _ids(scored: Sequence[ScoredMemory], memory_type: MemoryType) -> list[UUID]:
@@ -116,7 +119,7 @@ def _ids(scored: Sequence[ScoredMemory], memory_type: MemoryType) -> list[UUID]:
 
 
 def _to_result(row: Any, scored: ScoredMemory) -> SearchResult:
-    """A memory with its score and the parts the score is made of."""
+    """Return a row with its score and the parts of the score."""
     candidate, signals = scored.candidate, scored.signals
     parts: SearchResult = {
         "score": scored.score,

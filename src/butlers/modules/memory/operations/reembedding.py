@@ -1,7 +1,7 @@
-"""Another model, or another version of it: every memory gets a new vector, while searches compare like with like."""
+"""Re-embedding of memories whose vector comes from another model or version."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from uuid import UUID
 
@@ -9,6 +9,7 @@ from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.idempotency import Answer
+from butlers.modules.memory.operations.progress import Progress, no_progress
 from butlers.modules.memory.operations.retry import retry_when_busy
 from butlers.modules.memory.operations.tenants import callers_by_tenant
 from butlers.modules.memory.runtime import Memory
@@ -20,14 +21,12 @@ from butlers.modules.memory.store.reembedding import StaleMemory
 ACTOR = "reembed"
 BATCH = 256
 MODEL_BATCH = 8
-"""Texts in one run of the model: few, so that a search that comes meanwhile waits for a moment only."""
-
-Tell = Callable[[int, int], None]
+"""Texts in one run of the model; few, so that a search at the same time does not wait long."""
 
 
 @dataclass(slots=True)
 class ReembeddingReport:
-    """How many memories were embedded anew."""
+    """Re-embedded memories by type."""
 
     facts: int = 0
     rules: int = 0
@@ -35,14 +34,22 @@ class ReembeddingReport:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Re-embedded memories of all types."""
         return self.facts + self.rules + self.episodes
 
+    def add(self, kind: MemoryType, count: int) -> None:
+        """Add re-embedded memories of one type."""
+        name = f"{kind}s"
+        setattr(self, name, getattr(self, name) + count)
 
-async def count_stale(memory: Memory, caller: Caller, *, everywhere: bool = False) -> int:
-    """How many memories have a vector that the model in use did not make."""
+
+async def count_stale(memory: Memory, caller: Caller, *, all_tenants: bool = False) -> int:
+    """Return the number of memories whose vector comes from another model or version."""
     return sum(
-        [await _count_stale(memory, each) for each in await callers_by_tenant(memory, caller, everywhere=everywhere)]
+        [
+            await _count_stale(memory, each)
+            for each in await callers_by_tenant(memory, caller, all_tenants=all_tenants)
+        ]
     )
 
 
@@ -55,49 +62,40 @@ async def _count_stale(memory: Memory, caller: Caller) -> int:
 
 
 async def reembed(
-    memory: Memory, caller: Caller, *, everywhere: bool = False, tell: Tell = lambda _, __: None
+    memory: Memory, caller: Caller, *, all_tenants: bool = False, progress: Progress = no_progress
 ) -> Answer:
-    """Embed anew what the model in use did not embed, in the caller's tenant or all of them.
+    """Re-embed stale memories in the caller's tenant, or in all of them.
 
-    Each batch is a transaction of its own: ended half-way, it goes on where it was.
+    Each batch is one transaction; after an interruption the next run continues with the remaining memories.
     """
-    renewed = ReembeddingReport()
-    callers = await callers_by_tenant(memory, caller, everywhere=everywhere)
-    waiting = {each.tenant: await _count_stale(memory, each) for each in callers}
-    total = sum(waiting.values())
-    tell(0, total)
+    report = ReembeddingReport()
+    callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
+    stale = {each.tenant: await _count_stale(memory, each) for each in callers}
+    total = sum(stale.values())
+    progress(0, total)
     for each in callers:
-        if waiting[each.tenant]:
+        if stale[each.tenant]:
             for kind in MemoryType:
-                await _reembed_type(memory, each, kind, renewed, lambda: tell(renewed.total, total))
+                await _reembed_type(memory, each, kind, report, total, progress)
     version = memory.embedder.version
-    return {**asdict(renewed), "model": version.model, "version": version.version}
+    return {**asdict(report), "model": version.model, "version": version.version}
 
 
 async def _reembed_type(
-    memory: Memory, caller: Caller, kind: MemoryType, renewed: ReembeddingReport, tell: Callable[[], None]
+    memory: Memory, caller: Caller, kind: MemoryType, report: ReembeddingReport, total: int, progress: Progress
 ) -> None:
-    """One kind of a tenant's memories: while one batch is written, the next is embedded."""
-    after, writing = MIN_ID, asyncio.ensure_future(_nothing())
+    """Re-embed one tenant's memories of one type; the next batch is embedded while the last is written."""
+    after, writing = MIN_ID, asyncio.ensure_future(asyncio.sleep(0, result=0))
     try:
         while batch := await _fetch_batch(memory, caller, kind, after):
             vectors = await _embed(memory, [each.searchable for each in batch])
-            _add_count(renewed, kind, await writing)
-            tell()
+            report.add(kind, await writing)
+            progress(report.total, total)
             writing = asyncio.ensure_future(retry_when_busy(_write_batch, memory, caller, kind, batch, vectors))
             after = batch[-1].id
     finally:
-        _add_count(renewed, kind, await writing)
-        tell()
-
-
-async def _nothing() -> int:
-    return 0
-
-
-def _add_count(renewed: ReembeddingReport, kind: MemoryType, written: int) -> None:
-    name = f"{kind}s"
-    setattr(renewed, name, getattr(renewed, name) + written)
+        report.add(kind, await writing)
+        progress(report.total, total)
 
 
 async def _fetch_batch(memory: Memory, caller: Caller, kind: MemoryType, after: UUID) -> list[StaleMemory]:
@@ -106,14 +104,14 @@ async def _fetch_batch(memory: Memory, caller: Caller, kind: MemoryType, after: 
 
 
 async def _embed(memory: Memory, texts: Sequence[str]) -> list[list[float]]:
-    """Each text's vector, in their order; texts of like length go through the model together."""
-    order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+    """Return the vectors of the texts in order; texts of similar length share a run of the model."""
+    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
     vectors: dict[int, list[float]] = {}
     for start in range(0, len(order), MODEL_BATCH):
-        places = order[start : start + MODEL_BATCH]
-        made = await memory.embedder.embed_batch([texts[place] for place in places])
-        vectors.update(zip(places, made, strict=True))
-    return [vectors[place] for place in range(len(texts))]
+        indexes = order[start : start + MODEL_BATCH]
+        embedded = await memory.embedder.embed_batch([texts[index] for index in indexes])
+        vectors.update(zip(indexes, embedded, strict=True))
+    return [vectors[index] for index in range(len(texts))]
 
 
 async def _write_batch(

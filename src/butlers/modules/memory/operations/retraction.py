@@ -1,4 +1,4 @@
-"""Everything that came from a session or an episode: listed, taken back together, and brought back if need be."""
+"""Retraction of all memories that come from a session or an episode, and its undo."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,8 @@ from butlers.modules.memory.store import events, facts, memories, provenance
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.provenance import RetractionChange
 
-_STATES = {
-    MemoryType.FACT: "fact_forgotten",
-    MemoryType.RULE: "rule_forgotten",
-    MemoryType.EPISODE: "episode_forgotten",
-}
-_BROUGHT_BACK = "fact_restored"
-_BY = {"by": "undo"}
+_REACTIVATED = "fact_restored"
+_BY_UNDO = {"by": "undo"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,109 +32,114 @@ class Origin:
 
 @dataclass(slots=True)
 class DerivedMemories:
-    """What came from an origin, by kind; and what others say as well."""
+    """Memories that come from an origin, and how many other episodes support each."""
 
     ids: dict[MemoryType, list[UUID]] = field(default_factory=lambda: {kind: [] for kind in MemoryType})
-    said_elsewhere: dict[UUID, int] = field(default_factory=dict)
+    corroborated_by: dict[UUID, int] = field(default_factory=dict)
 
     def add(self, kind: MemoryType, ids: Iterable[UUID]) -> None:
-        """Count these in, each once."""
+        """Add ids that are not there yet."""
         self.ids[kind] = list(dict.fromkeys([*self.ids[kind], *ids]))
 
 
 async def preview(memory: Memory, caller: Caller, origin: Origin) -> Answer:
-    """Everything that came from there, and what others say as well and would stay."""
+    """Return the memories that come from the origin; those with support elsewhere say so. Nothing changes."""
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        harvest = await _find_derived(tx, caller, origin)
-        return {"dry_run": True, **await _describe(tx, caller, harvest)}
+        derived = await _find_derived(tx, caller, origin)
+        return {"dry_run": True, **await _describe(tx, caller, derived)}
 
 
-async def retract(memory: Memory, caller: Caller, origin: Origin, *, also_elsewhere: bool = False) -> Answer:
-    """Take everything back that came from there, in one transaction; what it had replaced holds again.
+async def retract(memory: Memory, caller: Caller, origin: Origin, *, include_corroborated: bool = False) -> Answer:
+    """Retract the memories that come from the origin, in one transaction; facts they superseded are active again.
 
-    What other episodes say as well stays, unless that is to go too.
+    Memories that other episodes support stay, unless `include_corroborated` is set.
     """
     retraction_id = uuid4()
-    mark = {"retraction": str(retraction_id)}
+    payload = {"retraction": str(retraction_id)}
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        harvest = await _find_derived(tx, caller, origin)
-        told = await _describe(tx, caller, harvest)
-        kept = set() if also_elsewhere else set(harvest.said_elsewhere)
+        derived = await _find_derived(tx, caller, origin)
+        description = await _describe(tx, caller, derived)
+        kept = set() if include_corroborated else set(derived.corroborated_by)
         counts: dict[str, int] = {}
-        brought_back: Sequence[UUID] = ()
-        await facts.lock_keys_of_facts(tx, caller, harvest.ids[MemoryType.FACT])
-        for kind, found in harvest.ids.items():
-            wanted = sorted(each for each in found if each not in kept)
-            gone = await memories.forget(tx, caller, kind, wanted)
-            await events.append(tx, caller, *(Event(_STATES[kind], kind, each, mark) for each in gone))
+        reactivated: Sequence[UUID] = ()
+        await facts.lock_keys_of_facts(tx, caller, derived.ids[MemoryType.FACT])
+        for kind, found in derived.ids.items():
+            ids = sorted(each for each in found if each not in kept)
+            retracted = await memories.forget(tx, caller, kind, ids)
+            await events.append(tx, caller, *(Event(f"{kind}_forgotten", kind, each, payload) for each in retracted))
             if kind is MemoryType.FACT:
-                brought_back = await provenance.reactivate_superseded(tx, caller, gone, wanted)
-                restored = (Event(_BROUGHT_BACK, kind, each, mark) for each in brought_back)
-                await events.append(tx, caller, *restored)
-            counts[f"{kind}s"] = len(gone)
+                reactivated = await provenance.reactivate_superseded(tx, caller, retracted, ids)
+                await events.append(tx, caller, *(Event(_REACTIVATED, kind, each, payload) for each in reactivated))
+            counts[f"{kind}s"] = len(retracted)
     return {
         "dry_run": False,
         "retraction_id": str(retraction_id),
         "retracted": counts,
-        "brought_back": [str(each) for each in brought_back],
-        **told,
+        "brought_back": [str(each) for each in reactivated],
+        **description,
     }
 
 
 async def undo_retraction(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:
-    """Bring back what a retraction took; what has changed since then is left alone and named."""
+    """Restore the memories of a retraction; those changed since are left alone and listed. Raises `NotFound`."""
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         changes = await provenance.retraction_changes(tx, caller, retraction_id)
         if not changes:
-            raise NotFound(f"no retraction {retraction_id}", hint="retract-from says its id when it has retracted.")
-        again = [each.id for each in changes if each.event_type == _BROUGHT_BACK and each.is_unchanged]
-        taken = [each for each in changes if each.event_type != _BROUGHT_BACK]
-        await facts.lock_keys_of_facts(tx, caller, [each.id for each in taken if each.memory_type is MemoryType.FACT])
-        restored = [each for each in taken if each.is_unchanged and await _restore(tx, caller, each, again)]
-        left = [str(each.id) for each in taken if each not in restored]
-    return {"restored": len(restored), "left_alone": left}
+            raise NotFound(f"there is no retraction {retraction_id}", hint="Its id is in the answer of retract-from.")
+        reactivated = [each.id for each in changes if each.event_type == _REACTIVATED and each.is_unchanged]
+        retracted = [each for each in changes if each.event_type != _REACTIVATED]
+        fact_ids = [each.id for each in retracted if each.memory_type is MemoryType.FACT]
+        await facts.lock_keys_of_facts(tx, caller, fact_ids)
+        restored = [
+            each for each in retracted if each.is_unchanged and await _try_restore(tx, caller, each, reactivated)
+        ]
+        left_alone = [str(each.id) for each in retracted if each not in restored]
+    return {"restored": len(restored), "left_alone": left_alone}
 
 
-async def _restore(tx: Connection, caller: Caller, taken: RetractionChange, again: Sequence[UUID]) -> bool:
-    """Whether a memory came back, in place of what held instead of it; all of that or nothing."""
+async def _try_restore(tx: Connection, caller: Caller, change: RetractionChange, reactivated: Sequence[UUID]) -> bool:
+    """Restore a memory in a savepoint; return False when another fact has its key or it no longer exists."""
     try:
         async with tx.transaction():
-            replaced = await _put_back(tx, caller, taken, again)
+            superseded = await _restore(tx, caller, change, reactivated)
     except (asyncpg.UniqueViolationError, MemoryNotFound):
         return False
-    told = (Event("fact_superseded", MemoryType.FACT, each, _BY) for each in replaced)
-    await events.append(tx, caller, *told, Event(f"{taken.memory_type}_restored", taken.memory_type, taken.id, _BY))
+    recorded = [Event("fact_superseded", MemoryType.FACT, each, _BY_UNDO) for each in superseded]
+    restored = Event(f"{change.memory_type}_restored", change.memory_type, change.id, _BY_UNDO)
+    await events.append(tx, caller, *recorded, restored)
     return True
 
 
-async def _put_back(tx: Connection, caller: Caller, taken: RetractionChange, again: Sequence[UUID]) -> list[UUID]:
-    """What a memory replaced by coming back."""
-    is_fact = taken.memory_type is MemoryType.FACT
-    replaced = await provenance.supersede_again(tx, caller, again, taken.id) if is_fact else []
-    if not await memories.restore(tx, caller, taken.memory_type, taken.id):
-        raise MemoryNotFound(taken.memory_type, taken.id)
-    return replaced
+async def _restore(
+    tx: Connection, caller: Caller, change: RetractionChange, reactivated: Sequence[UUID]
+) -> list[UUID]:
+    """Restore a memory and return the facts it superseded again."""
+    is_fact = change.memory_type is MemoryType.FACT
+    superseded = await provenance.supersede_again(tx, caller, reactivated, change.id) if is_fact else []
+    if not await memories.restore(tx, caller, change.memory_type, change.id):
+        raise MemoryNotFound(change.memory_type, change.id)
+    return superseded
 
 
 async def _find_derived(tx: Connection, caller: Caller, origin: Origin) -> DerivedMemories:
-    harvest = DerivedMemories()
+    derived = DerivedMemories()
     if origin.session_id is not None:
-        harvest.add(MemoryType.EPISODE, await provenance.episodes_of_session(tx, caller, origin.session_id))
+        derived.add(MemoryType.EPISODE, await provenance.episodes_of_session(tx, caller, origin.session_id))
         for kind, memory_id in await provenance.stored_by_session(tx, caller, origin.session_id):
-            harvest.add(kind, [memory_id])
+            derived.add(kind, [memory_id])
     if origin.episode_id is not None:
-        harvest.add(MemoryType.EPISODE, [origin.episode_id])
-    stored = {each for ids in harvest.ids.values() for each in ids}
-    for derived in await provenance.derived_from(tx, caller, harvest.ids[MemoryType.EPISODE]):
-        harvest.add(derived.memory_type, [derived.id])
-        if derived.corroborated_by and derived.id not in stored:
-            harvest.said_elsewhere[derived.id] = derived.corroborated_by
-    return harvest
+        derived.add(MemoryType.EPISODE, [origin.episode_id])
+    stored = {each for ids in derived.ids.values() for each in ids}
+    for each in await provenance.derived_from(tx, caller, derived.ids[MemoryType.EPISODE]):
+        derived.add(each.memory_type, [each.id])
+        if each.corroborated_by and each.id not in stored:
+            derived.corroborated_by[each.id] = each.corroborated_by
+    return derived
 
 
-async def _describe(tx: Connection, caller: Caller, harvest: DerivedMemories) -> dict[str, Any]:
-    found = [each for kind, ids in harvest.ids.items() for each in await provenance.preview(tx, caller, kind, ids)]
+async def _describe(tx: Connection, caller: Caller, derived: DerivedMemories) -> dict[str, Any]:
+    found = [each for kind, ids in derived.ids.items() for each in await provenance.preview(tx, caller, kind, ids)]
     for each in found:
-        if each["id"] in harvest.said_elsewhere:
-            each["said_elsewhere"] = harvest.said_elsewhere[each["id"]]
+        if each["id"] in derived.corroborated_by:
+            each["corroborated_by"] = derived.corroborated_by[each["id"]]
     return {"found": found}

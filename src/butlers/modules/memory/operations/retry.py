@@ -1,4 +1,4 @@
-"""Work in the background that meets somebody in its way waits a moment and tries again."""
+"""Retries of background transactions that meet a locked row."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,14 +8,14 @@ from butlers.errors import Overloaded
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_PAUSES = (0.2, 1.0, 5.0)
+_PAUSES_SECONDS = (0.2, 1.0, 5.0)
 
 
-async def retry_when_busy(work: Callable[P, Awaitable[T]], *words: P.args, **named: P.kwargs) -> T:
-    """What a transaction gives, after as many attempts as it takes while others hold what it needs, up to four."""
-    for pause in _PAUSES:
+async def retry_when_busy(work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return the result of `work`, retried up to three times on `Overloaded`; the fourth error is raised."""
+    for pause in _PAUSES_SECONDS:
         try:
-            return await work(*words, **named)
+            return await work(*args, **kwargs)
         except Overloaded:
             await asyncio.sleep(pause)
-    return await work(*words, **named)
+    return await work(*args, **kwargs)

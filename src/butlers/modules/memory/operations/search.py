@@ -1,4 +1,4 @@
-"""One look for memories: by which arms, in which way, and what is known of each that they find."""
+"""Candidate search: choice of the query plan for each memory type, and measures of the candidates."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from butlers.modules.memory.store.search import SearchPlan
 
 MAX_EXACT_ROWS = 12_000
 MIN_GRAPH_ROWS = 5_000
-"""From here on a graph that holds little else finds the nearest sooner than comparing everything."""
+"""From this size on HNSW is faster than an exact scan, where it holds mostly rows in scope."""
 SMALL_SCOPE_ROWS = 1_000
 _MAX_COUNTED_ROWS = 100_000
 
 
 @dataclass(slots=True)
 class Search:
-    """A question, where it is asked, and how deep each arm looks."""
+    """A query with its scope, mode and depth."""
 
     memory: Memory
     tx: Connection
@@ -37,77 +37,77 @@ class Search:
     embedding: Sequence[float] | None
     mode: SearchMode
     scope: str | None
-    least_confidence: float
+    min_confidence: float
     depth: int
-    _words: Sequence[str] | None = None
+    _query_lexemes: Sequence[str] | None = None
 
     async def candidates(self, types: Collection[MemoryType]) -> list[Candidate]:
-        """What the arms find of each type."""
+        """Return the candidates of each type that the semantic and keyword arms find."""
         found: list[Candidate] = []
         for memory_type in sorted(types):
-            found += await arms.candidates(self.tx, self.caller, memory_type, await self.way_to(memory_type))
+            found += await arms.candidates(self.tx, self.caller, memory_type, await self.plan_for(memory_type))
         if self.mode is SearchMode.BLENDED and self.embedding is not None:
-            return await self._measured(found, self.embedding)
+            return await self._measure(found, self.embedding)
         return found
 
-    async def way_to(self, memory_type: MemoryType) -> SearchPlan:
-        """How memories of a type are looked for, by how many there are."""
-        by_words = self.mode is not SearchMode.SEMANTIC
-        size = await self._size(memory_type)
-        has_graph = size >= MIN_GRAPH_ROWS and await self._fills_a_graph(memory_type, size)
+    async def plan_for(self, memory_type: MemoryType) -> SearchPlan:
+        """Return the query plan for a memory type, chosen by the number of memories in scope."""
+        use_keywords = self.mode is not SearchMode.SEMANTIC
+        size = await self._count_in_scope(memory_type)
+        use_hnsw = size >= MIN_GRAPH_ROWS and await self._fills_hnsw_index(memory_type, size)
         return SearchPlan(
             scopes=self._scopes(memory_type),
-            min_confidence=self.least_confidence,
+            min_confidence=self.min_confidence,
             depth=self.depth,
             embedding=self.embedding,
             version_id=self.memory.embedder.version.id,
-            question=self.question if by_words else None,
-            terms=await self._picked(size) if by_words else ALL_TERMS,
-            is_exact=size <= MAX_EXACT_ROWS and not has_graph,
+            question=self.question if use_keywords else None,
+            terms=await self._select_terms(size) if use_keywords else ALL_TERMS,
+            is_exact=size <= MAX_EXACT_ROWS and not use_hnsw,
         )
 
-    async def _measured(self, found: Sequence[Candidate], embedding: Sequence[float]) -> list[Candidate]:
-        """The same with both measures known of each, also where only one arm found it."""
-        asked = (await self._lexemes())[:MAX_TERMS]
+    async def _measure(self, found: Sequence[Candidate], embedding: Sequence[float]) -> list[Candidate]:
+        """Return the candidates with similarity and coverage, also where only one arm found them."""
+        terms = (await self._lexemes())[:MAX_TERMS]
         version = self.memory.embedder.version.id
-        looked = await arms.measure(self.tx, self.caller, found, version, embedding, asked)
-        says = term_weights(asked, [row["terms"] for row in looked.values()])
+        rows = await arms.measure(self.tx, self.caller, found, version, embedding, terms)
+        weights = term_weights(terms, [row["terms"] for row in rows.values()])
         return [
-            each._replace(similarity=row["similarity"], coverage=says.coverage(row["terms"]))
+            each._replace(similarity=row["similarity"], coverage=weights.coverage(row["terms"]))
             for each in found
-            if (row := looked.get(each.id))
+            if (row := rows.get(each.id))
         ]
 
     def _scopes(self, memory_type: MemoryType) -> Sequence[str] | None:
         memory = self.memory
         return memory.butlers(self.scope) if memory_type is MemoryType.EPISODE else memory.scopes(self.scope)
 
-    async def _size(self, memory_type: MemoryType) -> int:
-        """About how many memories are in scope, which decides how they are searched."""
+    async def _count_in_scope(self, memory_type: MemoryType) -> int:
+        """Return the approximate number of memories in scope."""
         scopes = self._scopes(memory_type)
         key = (self.caller.tenant, memory_type, tuple(scopes) if scopes else None)
         return await self.memory.sizes.get(
             key, lambda: arms.count_in_scope(self.tx, self.caller, memory_type, scopes, _MAX_COUNTED_ROWS)
         )
 
-    async def _fills_a_graph(self, memory_type: MemoryType, size: int) -> bool:
-        """Whether so many memories are most of a graph: few of the neighbours it leads to are then others'."""
-        whole = await self.memory.graphs.get(memory_type, lambda: arms.hnsw_index_rows(self.tx, memory_type))
-        return whole is not None and 2 * size >= whole
+    async def _fills_hnsw_index(self, memory_type: MemoryType, size: int) -> bool:
+        """Whether at least half of the HNSW index is in scope, so that few neighbours it finds are filtered out."""
+        rows = await self.memory.graphs.get(memory_type, lambda: arms.hnsw_index_rows(self.tx, memory_type))
+        return rows is not None and 2 * size >= rows
 
-    async def _picked(self, size: int) -> TermSelection:
-        """The words worth looking up in a large tenant or for a long question."""
+    async def _select_terms(self, size: int) -> TermSelection:
+        """Return the terms to look up: all in a small scope, the selective ones otherwise."""
         if size <= SMALL_SCOPE_ROWS and len(self.question) <= MAX_SHORT_QUESTION:
             return ALL_TERMS
         frequencies = {} if size <= SMALL_SCOPE_ROWS else await self._frequencies()
         return select_terms(await self._lexemes(), frequencies, size, self.depth)
 
     async def _lexemes(self) -> Sequence[str]:
-        """The words of the question as the index knows them, asked for once."""
-        if self._words is None:
-            self._words = await arms.query_lexemes(self.tx, self.question)
-        return self._words
+        """Return the lexemes of the question; fetched once."""
+        if self._query_lexemes is None:
+            self._query_lexemes = await arms.query_lexemes(self.tx, self.question)
+        return self._query_lexemes
 
     async def _frequencies(self) -> Mapping[str, float]:
-        """How common words are among the tenant's memories."""
+        """Return the share of the tenant's memories each common term is in."""
         return await self.memory.words.get(self.caller.tenant, lambda: arms.term_frequencies(self.tx))

@@ -1,4 +1,4 @@
-"""For whom upkeep works: the caller's own tenant, or each there is."""
+"""Selection of the tenants a maintenance operation works on."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import decay_sweep
 
 
-async def callers_by_tenant(memory: Memory, caller: Caller, *, everywhere: bool) -> list[Caller]:
-    """Whoever runs it, inside its own tenant or inside each that has memories."""
-    if not everywhere:
+async def callers_by_tenant(memory: Memory, caller: Caller, *, all_tenants: bool) -> list[Caller]:
+    """Return the caller, or a copy of it for each tenant that has memories."""
+    if not all_tenants:
         return [caller]
     return [replace(caller, tenant=tenant) for tenant in await decay_sweep.list_tenants(memory.database)]

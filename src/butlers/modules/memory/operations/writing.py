@@ -1,4 +1,4 @@
-"""Remembering: episodes, facts and rules go in."""
+"""Storing of episodes, facts and rules."""
 
 from typing import Any
 from uuid import UUID
@@ -15,31 +15,29 @@ from butlers.modules.memory.store.links import Link
 
 
 async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, request: Request) -> Answer:
-    """Keep what happened until it is consolidated or expires."""
-    memory.speaks_for(caller, episode.butler)
+    """Store an episode; it is kept until it expires."""
+    memory.check_butler(caller, episode.butler)
     # Embed before the transaction: it takes milliseconds and would hold a connection.
-    embedded = await memory.embedded(episode.searchable)
-    async with memory.writing(caller, reuse_plans=True) as tx:
+    embedded = await memory.embed(episode.searchable)
 
-        async def work() -> Answer:
-            ttl = memory.config.episode_ttl_days
-            episode_id, expires_at = await episodes.insert(tx, caller, episode, embedded, ttl_days=ttl)
-            of_session = {"session_id": str(episode.session_id)} if episode.session_id else {}
-            await events.append(tx, caller, Event("episode_created", MemoryType.EPISODE, episode_id, of_session))
-            return {"id": str(episode_id), "expires_at": expires_at.isoformat()}
+    async def work(tx: Connection) -> Answer:
+        ttl = memory.config.episode_ttl_days
+        episode_id, expires_at = await episodes.insert(tx, caller, episode, embedded, ttl_days=ttl)
+        payload = {"session_id": str(episode.session_id)} if episode.session_id else {}
+        await events.append(tx, caller, Event("episode_created", MemoryType.EPISODE, episode_id, payload))
+        return {"id": str(episode_id), "expires_at": expires_at.isoformat()}
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.writing(caller, reuse_plans=True), caller, request, work)
 
 
 async def store_fact(memory: Memory, caller: Caller, fact: NewFact, request: Request) -> Answer:
-    """Know something: a new fact supersedes what its key held, and the same fact again confirms it."""
-    embedded = await memory.embedded(fact.searchable)
-    async with memory.writing(caller, reuse_plans=True) as tx:
+    """Store a fact: it supersedes the fact under its key, or confirms it when the content is the same."""
+    embedded = await memory.embed(fact.searchable)
 
-        async def work() -> Answer:
-            return await store_fact_in(tx, caller, fact, embedded, source_butler=memory.butler)
+    async def work(tx: Connection) -> Answer:
+        return await store_fact_in(tx, caller, fact, embedded, source_butler=memory.butler)
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.writing(caller, reuse_plans=True), caller, request, work)
 
 
 async def store_fact_in(
@@ -52,50 +50,51 @@ async def store_fact_in(
     source_episode_id: UUID | None = None,
     confidence: float = FACT_CONFIDENCE,
 ) -> Answer:
-    """Store a fact within a transaction, one writer of its key at a time."""
+    """Store a fact in an open transaction; a lock admits one writer per key."""
     if fact.entity_id is not None:
         await entities.lock_live(tx, caller, fact.entity_id)
     await facts.lock_key(tx, caller, fact.key)
-    held = await facts.lock_live_by_key(tx, caller, fact)
-    if held is not None and held.equals(fact):
-        # What is distilled is not borne out by being distilled once more.
-        await facts.confirm(tx, caller, held.id, supported=confidence == FACT_CONFIDENCE)
-        await events.append(tx, caller, Event("fact_confirmed", MemoryType.FACT, held.id, {"by": "store"}))
-        return {"id": str(held.id), "confirmed_existing": True}
-    if held is not None:
-        await facts.supersede(tx, caller, held.id)
+    existing = await facts.lock_live_by_key(tx, caller, fact)
+    if existing is not None and existing.equals(fact):
+        # A fact learned by consolidation gains no support from being learned again.
+        await facts.confirm(tx, caller, existing.id, supported=confidence == FACT_CONFIDENCE)
+        await events.append(tx, caller, Event("fact_confirmed", MemoryType.FACT, existing.id, {"by": "store"}))
+        return {"id": str(existing.id), "confirmed_existing": True}
+    if existing is not None:
+        await facts.supersede(tx, caller, existing.id)
     fact_id = await facts.insert(
         tx,
         caller,
         fact,
         embedded,
-        supersedes_id=held.id if held else None,
+        supersedes_id=existing.id if existing else None,
         source_butler=source_butler,
         source_episode_id=source_episode_id,
         confidence=confidence,
     )
     created: dict[str, Any] = {"scope": fact.scope, "permanence": fact.permanence.value}
-    if held is None:
+    if existing is None:
         await events.append(tx, caller, Event("fact_created", MemoryType.FACT, fact_id, created))
         return {"id": str(fact_id)}
-    await links.create_link(tx, caller, Link(MemoryType.FACT, fact_id, MemoryType.FACT, held.id, Relation.SUPERSEDES))
+    await links.create_link(
+        tx, caller, Link(MemoryType.FACT, fact_id, MemoryType.FACT, existing.id, Relation.SUPERSEDES)
+    )
     await events.append(
         tx,
         caller,
-        Event("fact_superseded", MemoryType.FACT, held.id, {"superseded_by": str(fact_id)}),
-        Event("fact_created", MemoryType.FACT, fact_id, {**created, "supersedes_id": str(held.id)}),
+        Event("fact_superseded", MemoryType.FACT, existing.id, {"superseded_by": str(fact_id)}),
+        Event("fact_created", MemoryType.FACT, fact_id, {**created, "supersedes_id": str(existing.id)}),
     )
-    return {"id": str(fact_id), "superseded_id": str(held.id)}
+    return {"id": str(fact_id), "superseded_id": str(existing.id)}
 
 
 async def store_rule(memory: Memory, caller: Caller, rule: NewRule, request: Request) -> Answer:
-    """Keep what seems to work, as a candidate."""
-    embedded = await memory.embedded(rule.searchable)
-    async with memory.writing(caller, reuse_plans=True) as tx:
+    """Store a rule as a candidate."""
+    embedded = await memory.embed(rule.searchable)
 
-        async def work() -> Answer:
-            rule_id = await rules.insert(tx, caller, rule, embedded, source_butler=memory.butler)
-            await events.append(tx, caller, Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope}))
-            return {"id": str(rule_id)}
+    async def work(tx: Connection) -> Answer:
+        rule_id = await rules.insert(tx, caller, rule, embedded, source_butler=memory.butler)
+        await events.append(tx, caller, Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope}))
+        return {"id": str(rule_id)}
 
-        return await run_once(tx, caller, request, work)
+    return await run_once(memory.writing(caller, reuse_plans=True), caller, request, work)

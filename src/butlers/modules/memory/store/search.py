@@ -42,7 +42,7 @@ async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, pl
         # Whether the vector index pays off depends on the tenant, so the plan is not shared.
         await _sql.set_plan_cache_mode(tx, mode="force_custom_plan")
         rows = await _fetch_rows(tx, caller, memory_type, plan)
-        await _sql.set_plan_cache_mode(tx, mode="auto")
+        await _sql.set_plan_cache_mode(tx, mode="force_generic_plan")
     else:
         rows = await _fetch_rows(tx, caller, memory_type, plan, reach=plan.depth * _OVERFETCH)
         if plan.embedding is not None and _needs_full_scan(rows, plan.depth):

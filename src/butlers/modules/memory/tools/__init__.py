@@ -1,4 +1,4 @@
-"""The face: what an agent sees of memory. Each tool is wording and one call."""
+"""The memory tools, as agents see them."""
 
 from butlers.contract import Tool
 from butlers.modules.memory.tools import (

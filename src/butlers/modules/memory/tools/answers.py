@@ -1,4 +1,4 @@
-"""How answers look: ids as strings, times in ISO 8601, no vectors, nothing that is empty."""
+"""Results of the tools as JSON: ids as strings, times in ISO 8601, no vectors, no null fields."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -7,8 +7,8 @@ from uuid import UUID
 
 from typing_extensions import TypedDict
 
-SHOWN_CHARACTERS = 1_000
-_HIDDEN = frozenset({"embedding", "search_vector", "tenant_id", "embedding_version_id"})
+MAX_CONTENT_CHARACTERS = 1_000
+_INTERNAL_FIELDS = frozenset({"embedding", "search_vector", "embedding_version_id"})
 
 
 class StoredEpisode(TypedDict):
@@ -19,7 +19,7 @@ class StoredEpisode(TypedDict):
 
 
 class StoredFact(TypedDict, total=False):
-    """A fact that is known now: new, in place of another, or confirmed."""
+    """A stored fact: new, superseding another, or confirming the same one."""
 
     id: str
     superseded_id: str
@@ -33,7 +33,7 @@ class StoredRule(TypedDict):
 
 
 class Memory(TypedDict, total=False):
-    """A memory; its own fields and, in a search, the parts of its score."""
+    """A memory: its fields and, in a search, the parts of its score."""
 
     memory_type: str
     type: str
@@ -92,33 +92,31 @@ class Memory(TypedDict, total=False):
 
 
 def list_item(record: Mapping[str, Any]) -> Memory:
-    """A memory as a list shows it: long content shortened, housekeeping left out."""
-    shown = full_record(record)
-    shown.pop("tenant_id", None)
-    shown.pop("metadata", None)
-    content = shown["content"]
-    if len(content) > SHOWN_CHARACTERS:
-        shown["content"] = content[:SHOWN_CHARACTERS] + "…"
-        shown["truncated"] = True
-    return shown
+    """A memory as an item of a list: long content is cut, tenant and metadata are left out."""
+    item = full_record(record)
+    item.pop("tenant_id", None)
+    item.pop("metadata", None)
+    content = item["content"]
+    if len(content) > MAX_CONTENT_CHARACTERS:
+        item["content"] = content[:MAX_CONTENT_CHARACTERS] + "…"
+        item["truncated"] = True
+    return item
 
 
 def full_record(record: Mapping[str, Any]) -> Memory:
-    """A whole memory."""
-    shown = {
-        name: to_json(value)
-        for name, value in record.items()
-        if value is not None and (name == "tenant_id" or name not in _HIDDEN)
+    """A memory with all its fields."""
+    item = {
+        name: to_json(value) for name, value in record.items() if value is not None and name not in _INTERNAL_FIELDS
     }
-    shown["type"] = shown["memory_type"]
-    shown["lifecycle"] = lifecycle(record)
+    item["type"] = item["memory_type"]
+    item["lifecycle"] = lifecycle(record)
     if provenance := (record.get("metadata") or {}).get("provenance"):
-        shown["provenance"] = provenance
-    return shown  # type: ignore[return-value]
+        item["provenance"] = provenance
+    return item  # type: ignore[return-value]
 
 
 def lifecycle(record: Mapping[str, Any]) -> str:
-    """Where a memory stands in its life, in one word."""
+    """The state of a memory as one word."""
     metadata = record.get("metadata") or {}
     validity = record.get("validity") or "active"
     if metadata.get("forgotten") or "forgotten_until" in metadata:
@@ -131,7 +129,7 @@ def lifecycle(record: Mapping[str, Any]) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """A value as JSON has it."""
+    """The value as JSON can represent it."""
     if isinstance(value, Mapping):
         return {name: to_json(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

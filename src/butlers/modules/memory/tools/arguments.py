@@ -1,4 +1,4 @@
-"""The kinds of arguments tools take: what is clearly meant is understood, the rest is refused with what to send."""
+"""Argument types of the tools, tolerant of the forms agents are known to send."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -11,17 +11,17 @@ from butlers.modules.memory.domain.model import normalize_name
 
 
 def _blank_is_none(value: Any) -> Any:
-    """Agents send "" for an argument they leave out."""
+    """None for a blank text: agents send "" for an argument they leave out."""
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def _name(value: Any) -> Any:
-    """A name as it was stored: what a caller sees as the same name is the same."""
+def _normalized_name(value: Any) -> Any:
+    """A name as it is stored, or None if it is blank."""
     return normalize_name(value) or None if isinstance(value, str) else value
 
 
 def as_list(value: Any) -> Any:
-    """Agents send a list as JSON text, or a single word for a list of one."""
+    """A list: agents send it as JSON text, or a single word for a list of one."""
     value = _blank_is_none(value)
     if not isinstance(value, str):
         return value
@@ -34,7 +34,7 @@ def as_list(value: Any) -> Any:
 
 
 def as_object(value: Any) -> Any:
-    """Agents send an object as JSON text."""
+    """An object: agents send it as JSON text."""
     value = _blank_is_none(value)
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
@@ -45,7 +45,7 @@ def as_object(value: Any) -> Any:
 
 
 def as_word(value: Any) -> Any:
-    """One of a few words, whatever its case and what stands around it."""
+    """A text trimmed and in lower case."""
     value = _blank_is_none(value)
     return value.strip().lower() if isinstance(value, str) else value
 
@@ -72,56 +72,32 @@ MemoryTypeName = Annotated[Literal["episode", "fact", "rule"], Field(description
 TypeNames = Annotated[
     list[Literal["episode", "fact", "rule"]] | None,
     BeforeValidator(as_list),
-    Field(description="Any of episode, fact, rule; all three by default."),
+    Field(description="Any of episode, fact, rule; all by default."),
 ]
 Scope = Annotated[
     str | None,
-    BeforeValidator(_name),
-    Field(description="Looks in global and this scope (default: this butler's); * looks everywhere."),
+    BeforeValidator(_normalized_name),
+    Field(description="Searches global and this scope (default: this butler's); * searches all."),
 ]
-Key = Annotated[
-    OptionalText, Field(description="Send the same key when you repeat a request, and it is carried out once.")
-]
+Key = Annotated[OptionalText, Field(description="Send the same key when you repeat a request; it runs once.")]
 Id = Annotated[str, Field(description="An id from memory_search or memory_recall.")]
 
 
-def parse_memory_id(name: str, text: str) -> UUID:
-    """The id, or what to send instead."""
+def parse_id(
+    name: str, text: str, hint: str = "Send the id of a memory from memory_search or memory_recall."
+) -> UUID:
+    """The id; raises InvalidInput with the hint if the text is not a UUID."""
     try:
         return UUID(text.strip())
     except ValueError:
-        raise InvalidInput(
-            f"{name} is not an id", hint="Send the id of a memory as memory_search or memory_recall gave it."
-        ) from None
-
-
-def parse_session_id(text: str | None) -> UUID | None:
-    """A session's id, where one was sent."""
-    if text is None:
-        return None
-    try:
-        return UUID(text.strip())
-    except ValueError:
-        raise InvalidInput("session_id is not a UUID", hint="Send the session's UUID, or leave it out.") from None
-
-
-def parse_optional_entity_id(text: str | None) -> UUID | None:
-    """An entity's id, where one was sent."""
-    if text is None:
-        return None
-    try:
-        return UUID(text.strip())
-    except ValueError:
-        raise InvalidInput(
-            "entity_id is not an id", hint="Send the entity_id that entity_resolve gave, or leave it out."
-        ) from None
+        raise InvalidInput(f"{name} is not an id", hint=hint) from None
 
 
 def parse_entity_id(name: str, text: str) -> UUID:
-    """The id of an entity, or what to send instead."""
-    try:
-        return UUID(text.strip())
-    except ValueError:
-        raise InvalidInput(
-            f"{name} is not an id", hint="Send an entity_id as entity_resolve or entity_create gave it."
-        ) from None
+    """The id of an entity; raises InvalidInput if the text is not a UUID."""
+    return parse_id(name, text, "Send an entity_id from entity_resolve or entity_create.")
+
+
+def parse_session_id(text: str | None) -> UUID | None:
+    """The id of a session, or None if there is none; raises InvalidInput if the text is not a UUID."""
+    return parse_id("session_id", text, "Send the session's UUID, or leave it out.") if text else None

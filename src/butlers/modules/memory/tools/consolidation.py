@@ -1,4 +1,4 @@
-"""Tools that turn episodes into knowledge, and let them go."""
+"""Tools for consolidation, dead letters and the cleanup of episodes."""
 
 from typing import Annotated, Any
 
@@ -11,14 +11,14 @@ from butlers.modules.memory.operations import cleanup, consolidation
 from butlers.modules.memory.operations.idempotency import Request, run_once_across_transactions
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools.answers import to_json
-from butlers.modules.memory.tools.arguments import Blank, Key, OptionalList, parse_memory_id
+from butlers.modules.memory.tools.arguments import Blank, Key, OptionalList, parse_id
 
 _WAIT_SECONDS = 20.0
-_MOST_SHOWN = 100
+_MAX_DEAD_LETTERS = 100
 
 
-class Consolidated(TypedDict, total=False):
-    """What a run did, or how much waits where it was a dry run; `running` goes on after the answer."""
+class ConsolidationCounts(TypedDict, total=False):
+    """The counts of a run, or of the pending episodes for a dry run; a run with status `running` continues."""
 
     dry_run: bool
     status: str
@@ -37,8 +37,8 @@ class Consolidated(TypedDict, total=False):
     errors: list[str]
 
 
-class Cleaned(TypedDict):
-    """What a cleanup deleted, or would."""
+class CleanupCounts(TypedDict):
+    """The counts of a cleanup or of a dry run."""
 
     dry_run: bool
     expired_deleted: int
@@ -48,7 +48,7 @@ class Cleaned(TypedDict):
 
 
 class DeadLetters(TypedDict, total=False):
-    """Episodes that were given up, or those that wait again."""
+    """The dead-lettered episodes, or those that are pending again."""
 
     dead_letters: list[dict[str, Any]]
     requeued: int
@@ -59,10 +59,10 @@ class DeadLetters(TypedDict, total=False):
 async def memory_run_consolidation(
     memory: Memory,
     caller: Caller,
-    dry_run: Annotated[bool | None, Blank, Field(description="Only count what waits.")] = False,
+    dry_run: Annotated[bool | None, Blank, Field(description="Only count the pending episodes.")] = False,
     idempotency_key: Key = None,
-) -> Consolidated:
-    """Distil waiting episodes into facts and rules now. It runs on a schedule, so call it only when asked to."""
+) -> ConsolidationCounts:
+    """Distil pending episodes into facts and rules now. It runs on a schedule; call it only on request."""
     if dry_run:
         return await consolidation.dry_run(memory, caller)  # type: ignore[return-value]
     request = Request("memory_run_consolidation", {}, idempotency_key)
@@ -78,16 +78,16 @@ async def memory_run_consolidation(
 async def memory_dead_letters(
     memory: Memory,
     caller: Caller,
-    retry: Annotated[bool | None, Blank, Field(description="Let them wait to be consolidated again.")] = False,
-    episode_ids: Annotated[OptionalList, Field(description="Which to retry; all of them by default.")] = None,
+    retry: Annotated[bool | None, Blank, Field(description="Make them pending again.")] = False,
+    episode_ids: Annotated[OptionalList, Field(description="Episodes to retry; all by default.")] = None,
     idempotency_key: Key = None,
 ) -> DeadLetters:
-    """Show the episodes that consolidation gave up, with the reason, or have them tried again."""
+    """List the dead-lettered episodes with their errors, or retry them."""
     if not retry:
-        return {"dead_letters": to_json(await consolidation.list_dead_letters(memory, caller, _MOST_SHOWN))}
-    wanted = [parse_memory_id("episode_ids", each) for each in episode_ids] if episode_ids else None
-    request = Request("memory_dead_letters", {"ids": [str(each) for each in wanted or ()]}, idempotency_key)
-    return await consolidation.retry_dead_letters(memory, caller, wanted, request)  # type: ignore[return-value]
+        return {"dead_letters": to_json(await consolidation.list_dead_letters(memory, caller, _MAX_DEAD_LETTERS))}
+    ids = [parse_id("episode_ids", each) for each in episode_ids] if episode_ids else None
+    request = Request("memory_dead_letters", {"ids": [str(each) for each in ids or ()]}, idempotency_key)
+    return await consolidation.retry_dead_letters(memory, caller, ids, request)  # type: ignore[return-value]
 
 
 @tool(destructive=True)
@@ -97,12 +97,12 @@ async def memory_run_episode_cleanup(
     max_entries: Annotated[
         Annotated[int, Field(ge=0)] | None,
         Blank,
-        Field(description="Keep so many at the most; 10000 by default."),
+        Field(description="Number of episodes to keep; 10000 by default."),
     ] = None,
-    dry_run: Annotated[bool | None, Blank, Field(description="Only count what would go.")] = False,
+    dry_run: Annotated[bool | None, Blank, Field(description="Only count what would be deleted.")] = False,
     idempotency_key: Key = None,
-) -> Cleaned:
-    """Delete expired episodes, and the oldest distilled ones over the limit. It runs on a schedule by itself."""
+) -> CleanupCounts:
+    """Delete expired episodes, and the oldest distilled ones over the limit. It runs on a schedule."""
     if dry_run:
         return await cleanup.preview(memory, caller, max_entries=max_entries)  # type: ignore[return-value]
     request = Request("memory_run_episode_cleanup", {"max_entries": max_entries}, idempotency_key)

@@ -1,4 +1,4 @@
-"""Tools that tell people, organizations, places and things apart."""
+"""Tools for entities: people, organizations, places and things."""
 
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -27,25 +27,25 @@ from butlers.modules.memory.tools.arguments import (
     parse_entity_id,
 )
 
-_SHORT = {"id": "entity_id"}
+_ALIASES = {"id": "entity_id"}
 
 Kind = Literal["person", "organization", "place", "other"]
 EntityTypeName = Annotated[Kind, BeforeValidator(as_word), Field(description="person, organization, place or other.")]
 EntityId = Annotated[str, Field(description="An entity_id from entity_resolve or entity_create.")]
-Aliases = Annotated[OptionalList, Field(description="Other names; the whole list, which replaces the old one.")]
-Metadata = Annotated[OptionalObject, Field(description="Keys to keep with it; they add to those it has.")]
-# Judged at the door, before a tool is reached, and taken out of the call there.
-TenantId = Annotated[OptionalText, Field(description="Your own by default; another's is refused.")]
+Aliases = Annotated[OptionalList, Field(description="All other names; the list replaces the old one.")]
+Metadata = Annotated[OptionalObject, Field(description="Keys to add; the others stay.")]
+# The call middleware checks it and removes it from the call.
+TenantId = Annotated[OptionalText, Field(description="Your own by default; another one is refused.")]
 Score = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @with_config(ConfigDict(extra="forbid"))
 class ContextHints(TypedDict, total=False):
-    """What is known about whom the name means."""
+    """Context that tells entities of the same name apart."""
 
-    topic: Annotated[str | None, Field(description="What it is about.")]
+    topic: Annotated[str | None, Field(description="What the conversation is about.")]
     mentioned_with: Annotated[
-        list[str] | None, BeforeValidator(as_list), Field(description="Names and words beside it.")
+        list[str] | None, BeforeValidator(as_list), Field(description="Names and words mentioned with it.")
     ]
     domain_scores: Annotated[
         dict[str, Score] | None,
@@ -54,7 +54,7 @@ class ContextHints(TypedDict, total=False):
     ]
 
 
-class Created(TypedDict):
+class CreatedEntity(TypedDict):
     """A new entity."""
 
     id: str
@@ -62,7 +62,7 @@ class Created(TypedDict):
 
 
 class Entity(TypedDict, total=False):
-    """A whole entity."""
+    """An entity with all its fields."""
 
     id: str
     entity_id: str
@@ -77,7 +77,7 @@ class Entity(TypedDict, total=False):
     updated_at: str
 
 
-class Changed(TypedDict):
+class ChangedEntity(TypedDict):
     """An entity after a change."""
 
     id: str
@@ -101,8 +101,8 @@ class Candidate(TypedDict):
     aliases: list[str]
 
 
-class Merged(TypedDict):
-    """Two entities made one."""
+class MergeResult(TypedDict):
+    """The result of a merge."""
 
     id: str
     source_entity_id: str
@@ -116,14 +116,14 @@ class Merged(TypedDict):
 async def entity_create(
     memory: Memory,
     caller: Caller,
-    canonical_name: Annotated[Text, Field(description="The fullest name, one that tells it from others.")],
+    canonical_name: Annotated[Text, Field(description="The full name, specific enough to identify it.")],
     entity_type: EntityTypeName,
-    aliases: Annotated[OptionalList, Field(description="Other names it goes by.")] = None,
-    metadata: Annotated[OptionalObject, Field(description="Keys to keep with it.")] = None,
-    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    aliases: Annotated[OptionalList, Field(description="Other names.")] = None,
+    metadata: Annotated[OptionalObject, Field(description="Keys to store with it.")] = None,
+    tenant_id: TenantId = None,  # noqa: ARG001
     idempotency_key: Key = None,
-) -> Created:
-    """Make a new person, organization, place or thing known, after entity_resolve did not find it."""
+) -> CreatedEntity:
+    """Store a new person, organization, place or thing that entity_resolve did not find."""
     entity = NewEntity(
         canonical_name=canonical_name,
         entity_type=EntityType.named(entity_type),
@@ -134,19 +134,19 @@ async def entity_create(
     return await entities.create(memory, caller, entity, request)  # type: ignore[return-value]
 
 
-@tool(read_only=True, aliases=_SHORT)
+@tool(read_only=True, aliases=_ALIASES)
 async def entity_get(
     memory: Memory,
     caller: Caller,
     entity_id: EntityId,
-    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    tenant_id: TenantId = None,  # noqa: ARG001
 ) -> Entity:
-    """Read one entity whole, with the number of facts known about it."""
+    """Read one entity in full, with the number of facts about it."""
     found = await entities.get(memory, caller, parse_entity_id("entity_id", entity_id))
     return to_json(found)  # type: ignore[no-any-return]
 
 
-@tool(aliases=_SHORT)
+@tool(aliases=_ALIASES)
 async def entity_update(
     memory: Memory,
     caller: Caller,
@@ -154,71 +154,73 @@ async def entity_update(
     canonical_name: Annotated[OptionalText, Field(description="Its new name.")] = None,
     aliases: Aliases = None,
     metadata: Metadata = None,
-    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    tenant_id: TenantId = None,  # noqa: ARG001
     idempotency_key: Key = None,
-) -> Changed:
-    """Correct an entity: another name, the full list of its aliases, further metadata."""
-    wanted = parse_entity_id("entity_id", entity_id)
-    changed = EntityChange(
+) -> ChangedEntity:
+    """Change the name, the complete list of aliases or the metadata of an entity."""
+    parsed_id = parse_entity_id("entity_id", entity_id)
+    change = EntityChange(
         canonical_name=canonical_name, aliases=None if aliases is None else tuple(aliases), metadata=metadata
     )
-    request = Request("entity_update", {"entity_id": str(wanted), **asdict(changed)}, idempotency_key)
-    return await entities.update(memory, caller, wanted, changed, request)  # type: ignore[return-value]
+    request = Request("entity_update", {"entity_id": str(parsed_id), **asdict(change)}, idempotency_key)
+    return await entities.update(memory, caller, parsed_id, change, request)  # type: ignore[return-value]
 
 
 @tool(read_only=True)
 async def entity_resolve(
     memory: Memory,
     caller: Caller,
-    name: Annotated[Text, Field(description="The name as it was said.")],
-    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    name: Annotated[Text, Field(description="The name as it was mentioned.")],
+    tenant_id: TenantId = None,  # noqa: ARG001
     entity_type: Annotated[
-        Annotated[Kind, BeforeValidator(as_word)] | None, Blank, Field(description="Looks among these only.")
+        Annotated[Kind, BeforeValidator(as_word)] | None, Blank, Field(description="Only this type.")
     ] = None,
     context_hints: Annotated[
-        ContextHints | None, BeforeValidator(as_object), Field(description="What tells those of one name apart.")
+        ContextHints | None, BeforeValidator(as_object), Field(description="Context that tells namesakes apart.")
     ] = None,
-    enable_fuzzy: Annotated[bool | None, Blank, Field(description="Names spelled alike, too.")] = False,
+    enable_fuzzy: Annotated[bool | None, Blank, Field(description="Also match similar spellings.")] = False,
 ) -> list[Candidate]:
-    """Find whom a name means, the likeliest first, before you store or recall facts about somebody."""
+    """Find the entities a name may mean, the likeliest first. Call it before you store or recall facts about one."""
     kind = EntityType.named(entity_type) if entity_type else None
-    found = await entities.resolve(memory, caller, name, kind, _hints(context_hints or {}), fuzzy=bool(enable_fuzzy))
+    found = await entities.resolve(
+        memory, caller, name, kind, _to_hints(context_hints or {}), fuzzy=bool(enable_fuzzy)
+    )
     count_rows(asked=len(found), returned=len(found))
-    return [_candidate(each) for each in found]
+    return [_to_candidate(each) for each in found]
 
 
 @tool(destructive=True)
 async def entity_merge(
     memory: Memory,
     caller: Caller,
-    source_entity_id: Annotated[str, Field(description="The one that goes.")],
-    target_entity_id: Annotated[str, Field(description="The one that stays and gets all its facts.")],
-    tenant_id: TenantId = None,  # noqa: ARG001  as above
+    source_entity_id: Annotated[str, Field(description="The duplicate, merged into the target.")],
+    target_entity_id: Annotated[str, Field(description="The entity that stays and gets all facts.")],
+    tenant_id: TenantId = None,  # noqa: ARG001
     idempotency_key: Key = None,
-) -> Merged:
-    """Make two entities one when they are the same; it can't be undone, so be sure or ask."""
+) -> MergeResult:
+    """Merge two entities that are the same. It can't be undone, so be sure or ask."""
     source = parse_entity_id("source_entity_id", source_entity_id)
     target = parse_entity_id("target_entity_id", target_entity_id)
     request = Request("entity_merge", {"source": str(source), "target": str(target)}, idempotency_key)
     return await entities.merge(memory, caller, source, target, request)  # type: ignore[return-value]
 
 
-def _hints(said: ContextHints) -> ResolutionHints:
-    scores = said.get("domain_scores") or {}
+def _to_hints(hints: ContextHints) -> ResolutionHints:
+    scores = hints.get("domain_scores") or {}
     return ResolutionHints(
-        topic=said.get("topic") or "",
-        mentioned_with=tuple(said.get("mentioned_with") or ()),
-        domain_scores={parse_entity_id("domain_scores", each): score for each, score in scores.items()},
+        topic=hints.get("topic") or "",
+        mentioned_with=tuple(hints.get("mentioned_with") or ()),
+        domain_scores={parse_entity_id("domain_scores", entity_id): score for entity_id, score in scores.items()},
     )
 
 
-def _candidate(found: ScoredCandidate) -> Candidate:
-    candidate = found.candidate
+def _to_candidate(scored: ScoredCandidate) -> Candidate:
+    candidate = scored.candidate
     return {
         "entity_id": str(candidate.id),
         "canonical_name": candidate.canonical_name,
         "entity_type": candidate.entity_type,
-        "score": found.score,
+        "score": scored.score,
         "name_match": candidate.match.value,
         "aliases": list(candidate.aliases),
     }

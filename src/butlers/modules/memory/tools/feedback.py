@@ -1,4 +1,4 @@
-"""Tools that tell memory what held and what worked."""
+"""Tools that confirm memories and mark rules."""
 
 from typing import Annotated
 
@@ -11,11 +11,11 @@ from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations import feedback
 from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.tools.arguments import Id, Key, MemoryTypeName, OptionalText, parse_memory_id
+from butlers.modules.memory.tools.arguments import Id, Key, MemoryTypeName, OptionalText, parse_id
 
 
-class Confirmed(TypedDict):
-    """A belief renewed."""
+class ConfirmResult(TypedDict):
+    """A memory after its confirmation."""
 
     id: str
     memory_type: str
@@ -23,7 +23,7 @@ class Confirmed(TypedDict):
     last_confirmed_at: str
 
 
-class Marked(TypedDict):
+class MarkResult(TypedDict):
     """A rule after a mark."""
 
     id: str
@@ -42,19 +42,21 @@ RuleId = Annotated[str, Field(description="The rule's id.")]
 @tool(idempotent=True, aliases={"type": "memory_type", "id": "memory_id"})
 async def memory_confirm(
     memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id, idempotency_key: Key = None
-) -> Confirmed:
+) -> ConfirmResult:
     """Confirm that a fact or rule still holds; unconfirmed ones fade with time."""
-    wanted = parse_memory_id("memory_id", memory_id)
-    request = Request("memory_confirm", {"type": memory_type, "id": str(wanted)}, idempotency_key)
-    return await feedback.confirm(memory, caller, MemoryType(memory_type), wanted, request)  # type: ignore[return-value]
+    parsed_id = parse_id("memory_id", memory_id)
+    request = Request("memory_confirm", {"type": memory_type, "id": str(parsed_id)}, idempotency_key)
+    return await feedback.confirm(memory, caller, MemoryType(memory_type), parsed_id, request)  # type: ignore[return-value]
 
 
 @tool(aliases={"id": "rule_id"})
-async def memory_mark_helpful(memory: Memory, caller: Caller, rule_id: RuleId, idempotency_key: Key = None) -> Marked:
+async def memory_mark_helpful(
+    memory: Memory, caller: Caller, rule_id: RuleId, idempotency_key: Key = None
+) -> MarkResult:
     """Report that applying a rule worked; rules that keep working are trusted more."""
-    wanted = parse_memory_id("rule_id", rule_id)
-    request = Request("memory_mark_helpful", {"rule_id": str(wanted)}, idempotency_key)
-    return await feedback.mark_helpful(memory, caller, wanted, request)  # type: ignore[return-value]
+    parsed_id = parse_id("rule_id", rule_id)
+    request = Request("memory_mark_helpful", {"rule_id": str(parsed_id)}, idempotency_key)
+    return await feedback.mark_helpful(memory, caller, parsed_id, request)  # type: ignore[return-value]
 
 
 @tool(aliases={"id": "rule_id"})
@@ -64,11 +66,11 @@ async def memory_mark_harmful(
     rule_id: RuleId,
     reason: Annotated[OptionalText, Field(description="What went wrong, in a sentence.")] = None,
     idempotency_key: Key = None,
-) -> Marked:
-    """Report that applying a rule caused a problem; it weighs four successes, and three turn it into a warning."""
-    wanted = parse_memory_id("rule_id", rule_id)
-    request = Request("memory_mark_harmful", {"rule_id": str(wanted), "reason": reason}, idempotency_key)
-    return await feedback.mark_harmful(memory, caller, wanted, reason, request)  # type: ignore[return-value]
+) -> MarkResult:
+    """Report that applying a rule caused a problem; it weighs as much as four successes; three make it a warning."""
+    parsed_id = parse_id("rule_id", rule_id)
+    request = Request("memory_mark_harmful", {"rule_id": str(parsed_id), "reason": reason}, idempotency_key)
+    return await feedback.mark_harmful(memory, caller, parsed_id, reason, request)  # type: ignore[return-value]
 
 
 TOOLS = (memory_confirm, memory_mark_helpful, memory_mark_harmful)

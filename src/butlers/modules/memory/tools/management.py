@@ -1,4 +1,4 @@
-"""Tools that look after memory."""
+"""Tools that forget, restore, count and trace memories."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,13 +12,13 @@ from butlers.modules.memory.operations import management
 from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools.answers import to_json
-from butlers.modules.memory.tools.arguments import Blank, Id, Key, MemoryTypeName, Scope, parse_memory_id
+from butlers.modules.memory.tools.arguments import Blank, Id, Key, MemoryTypeName, Scope, parse_id
 
-_SHORT = {"type": "memory_type", "id": "memory_id"}
+_ALIASES = {"type": "memory_type", "id": "memory_id"}
 
 
-class Forgotten(TypedDict, total=False):
-    """A memory taken out of searches."""
+class ForgetResult(TypedDict, total=False):
+    """A forgotten memory."""
 
     id: str
     memory_type: str
@@ -27,8 +27,8 @@ class Forgotten(TypedDict, total=False):
     already: bool
 
 
-class Restored(TypedDict):
-    """A memory brought back."""
+class RestoreResult(TypedDict):
+    """A restored memory."""
 
     id: str
     memory_type: str
@@ -36,7 +36,7 @@ class Restored(TypedDict):
 
 
 class Stats(TypedDict):
-    """Counts and health."""
+    """Counts of memories, consolidation and jobs."""
 
     scopes: list[str]
     episodes: dict[str, Any]
@@ -47,7 +47,7 @@ class Stats(TypedDict):
 
 
 class History(TypedDict):
-    """The life of a memory."""
+    """The events of a memory and its supersession."""
 
     id: str
     memory_type: str
@@ -56,14 +56,14 @@ class History(TypedDict):
     superseded_by: list[dict[str, Any]]
 
 
-@tool(destructive=True, idempotent=True, aliases=_SHORT)
+@tool(destructive=True, idempotent=True, aliases=_ALIASES)
 async def memory_forget(
     memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id, idempotency_key: Key = None
-) -> Forgotten:
-    """Take a wrong or unwanted memory out of every search; it stays on record and can be restored."""
-    wanted = parse_memory_id("memory_id", memory_id)
-    request = Request("memory_forget", {"type": memory_type, "id": str(wanted)}, idempotency_key)
-    return await management.forget(memory, caller, MemoryType(memory_type), wanted, request)  # type: ignore[return-value]
+) -> ForgetResult:
+    """Remove a wrong or unwanted memory from all searches; it stays on record and can be restored."""
+    parsed_id = parse_id("memory_id", memory_id)
+    request = Request("memory_forget", {"type": memory_type, "id": str(parsed_id)}, idempotency_key)
+    return await management.forget(memory, caller, MemoryType(memory_type), parsed_id, request)  # type: ignore[return-value]
 
 
 @tool(read_only=True)
@@ -72,21 +72,21 @@ async def memory_stats(
     caller: Caller,
     scope: Annotated[Scope, Field(description="Counts global and this scope; everything by default.")] = None,
 ) -> Stats:
-    """Count memories by state: backlog of episodes, belief in facts, trust in rules."""
+    """Count memories by state: pending episodes, confidence of facts, maturity of rules."""
     return to_json(await management.memory_stats(memory, caller, scope))  # type: ignore[no-any-return]
 
 
-@tool(idempotent=True, toolset="full", aliases=_SHORT)
+@tool(idempotent=True, toolset="full", aliases=_ALIASES)
 async def memory_restore(
     memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id, idempotency_key: Key = None
-) -> Restored:
+) -> RestoreResult:
     """Bring a forgotten memory back into searches."""
-    wanted = parse_memory_id("memory_id", memory_id)
-    request = Request("memory_restore", {"type": memory_type, "id": str(wanted)}, idempotency_key)
-    return await management.restore(memory, caller, MemoryType(memory_type), wanted, request)  # type: ignore[return-value]
+    parsed_id = parse_id("memory_id", memory_id)
+    request = Request("memory_restore", {"type": memory_type, "id": str(parsed_id)}, idempotency_key)
+    return await management.restore(memory, caller, MemoryType(memory_type), parsed_id, request)  # type: ignore[return-value]
 
 
-@tool(read_only=True, toolset="full", aliases=_SHORT)
+@tool(read_only=True, toolset="full", aliases=_ALIASES)
 async def memory_links(
     memory: Memory,
     caller: Caller,
@@ -94,17 +94,17 @@ async def memory_links(
     memory_id: Id,
     direction: Annotated[Literal["outgoing", "incoming", "both"] | None, Blank] = None,
 ) -> list[dict[str, Any]]:
-    """Show what a memory was derived from, replaced, or led to."""
-    wanted = parse_memory_id("memory_id", memory_id)
-    found = await management.list_links(memory, caller, MemoryType(memory_type), wanted, direction or "both")
-    return to_json(found)  # type: ignore[no-any-return]
+    """List the links of a memory: what it was derived from, replaced or led to."""
+    parsed_id = parse_id("memory_id", memory_id)
+    links = await management.list_links(memory, caller, MemoryType(memory_type), parsed_id, direction or "both")
+    return to_json(links)  # type: ignore[no-any-return]
 
 
-@tool(read_only=True, toolset="full", aliases=_SHORT)
+@tool(read_only=True, toolset="full", aliases=_ALIASES)
 async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id) -> History:
-    """Show what happened to a memory, what it superseded and what superseded it."""
-    wanted = parse_memory_id("memory_id", memory_id)
-    return to_json(await management.memory_history(memory, caller, MemoryType(memory_type), wanted))  # type: ignore[no-any-return]
+    """List what happened to a memory, what it superseded and what superseded it."""
+    parsed_id = parse_id("memory_id", memory_id)
+    return to_json(await management.memory_history(memory, caller, MemoryType(memory_type), parsed_id))  # type: ignore[no-any-return]
 
 
 TOOLS = (memory_forget, memory_stats, memory_restore, memory_links, memory_history)

@@ -1,4 +1,4 @@
-"""Tools that remember."""
+"""Tools that store episodes, facts and rules."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -19,11 +19,11 @@ from butlers.modules.memory.tools.arguments import (
     OptionalText,
     PermanenceName,
     Text,
-    parse_optional_entity_id,
+    parse_entity_id,
     parse_session_id,
 )
 
-_ORDINARY = 5.0
+_DEFAULT_IMPORTANCE = 5.0
 
 
 @tool()
@@ -33,16 +33,16 @@ async def memory_store_episode(
     content: Annotated[Text, Field(description="What happened, in a few sentences.")],
     butler: Annotated[Text, Field(description="This butler's name.")],
     session_id: OptionalText = None,
-    importance: Importance = _ORDINARY,
+    importance: Importance = _DEFAULT_IMPORTANCE,
     idempotency_key: Key = None,
 ) -> StoredEpisode:
-    """Keep what happened in a session, at its end; it is distilled into facts and rules later, then expires."""
+    """Store what happened in a session, at its end; it is distilled into facts and rules later, then expires."""
     episode = NewEpisode(
         content=content,
         butler=butler,
-        # Models make ids up: of a session that is known the id is its own, whatever it says.
+        # The caller's own session wins: models invent ids.
         session_id=parse_session_id(caller.session_id or session_id),
-        importance=_ORDINARY if importance is None else importance,
+        importance=_DEFAULT_IMPORTANCE if importance is None else importance,
         metadata=dict(caller.details),
     )
     request = Request("memory_store_episode", asdict(episode), idempotency_key)
@@ -54,25 +54,25 @@ async def memory_store_fact(
     memory: Memory,
     caller: Caller,
     subject: Annotated[Text, Field(description="Who or what it is about: user, a name, a project.")],
-    predicate: Annotated[Text, Field(description="What about it, in snake_case: favorite_color, works_at.")],
+    predicate: Annotated[Text, Field(description="The property, in snake_case: favorite_color, works_at.")],
     content: Annotated[Text, Field(description="What is true.")],
-    importance: Importance = _ORDINARY,
+    importance: Importance = _DEFAULT_IMPORTANCE,
     permanence: PermanenceName = "standard",
     scope: Annotated[OptionalText, Field(description="global, or a butler's name.")] = GLOBAL,
     tags: OptionalList = None,
     entity_id: Annotated[OptionalText, Field(description="The entity it is about, from entity_resolve.")] = None,
     idempotency_key: Key = None,
 ) -> StoredFact:
-    """Store something durable you learned. The same subject and predicate again replaces what was known."""
+    """Store something durable you learned. It replaces the fact with the same subject and predicate."""
     fact = NewFact(
         subject=subject,
         predicate=predicate,
         content=content,
-        importance=_ORDINARY if importance is None else importance,
+        importance=_DEFAULT_IMPORTANCE if importance is None else importance,
         permanence=Permanence.named(permanence or "standard"),
         scope=scope or GLOBAL,
         tags=tuple(tags or ()),
-        entity_id=parse_optional_entity_id(entity_id),
+        entity_id=parse_entity_id("entity_id", entity_id) if entity_id else None,
         metadata=_origin(caller),
     )
     request = Request("memory_store_fact", asdict(fact), idempotency_key)
@@ -102,7 +102,7 @@ async def memory_store_rule(
 
 
 def _origin(caller: Caller) -> dict[str, object]:
-    """Where a memory comes from, when a session stored it."""
+    """Metadata with the session that stores the memory, if any."""
     return {"session_id": caller.session_id} if caller.session_id else {}
 
 
