@@ -13,7 +13,7 @@ from butlers.modules.memory.domain import entity_merge
 from butlers.modules.memory.domain.entities import EntityChange, EntityType, NewEntity, distinct_names
 from butlers.modules.memory.domain.entity_merge import ConflictingFact, MergeSide
 from butlers.modules.memory.domain.entity_resolution import (
-    MOST_FACTS,
+    MAX_COMPARED_FACTS,
     EntityCandidate,
     KeywordOverlap,
     NameMatch,
@@ -139,7 +139,7 @@ def test_the_documented_scores_are_those_of_the_code():
         assert float(base) == candidate.match.score
         assert rank_candidates([candidate], overlaps, {})[0].score == float(score)
     assert text.count("| Chloe Smith |") == text.count("| Chloe Martin |") == 2
-    assert f"of the {MOST_FACTS} latest at most" in text
+    assert f"of the {MAX_COMPARED_FACTS} latest at most" in text
 
 
 def test_a_name_is_one_trimmed_line_of_composed_characters():

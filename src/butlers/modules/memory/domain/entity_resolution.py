@@ -11,9 +11,9 @@ from butlers.modules.memory.domain.text import preprocess_query, truncate_query
 
 FUZZY_FROM = 3
 """Characters a name needs for fuzzy matching; a shorter one resembles too many others."""
-MOST_CANDIDATES = 50
+MAX_CANDIDATES = 50
 """Candidates for each kind of match."""
-MOST_FACTS = 500
+MAX_COMPARED_FACTS = 500
 """The latest facts of each candidate that are compared with the hints."""
 MAX_BOOST = 20.0
 MAX_DOMAIN_SCORE = 1e6

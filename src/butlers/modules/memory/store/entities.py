@@ -11,8 +11,8 @@ from butlers.db import Connection
 from butlers.modules.memory.domain.entities import EntityChange, NewEntity
 from butlers.modules.memory.domain.entity_merge import ConflictingFact, ConflictResolution, MergeSide
 from butlers.modules.memory.domain.entity_resolution import (
-    MOST_CANDIDATES,
-    MOST_FACTS,
+    MAX_CANDIDATES,
+    MAX_COMPARED_FACTS,
     EntityCandidate,
     KeywordOverlap,
     NameMatch,
@@ -130,7 +130,7 @@ async def lock(tx: Connection, caller: Caller, *entity_ids: UUID) -> dict[UUID, 
 
 
 async def find_candidates(
-    tx: Connection, name: str, entity_type: str | None, *, fuzzy: bool, limit: int = MOST_CANDIDATES
+    tx: Connection, name: str, entity_type: str | None, *, fuzzy: bool, limit: int = MAX_CANDIDATES
 ) -> list[EntityCandidate]:
     """Live entities that a name may mean, once for each way they match."""
     rows = _sql.find_candidates(tx, name=name, entity_type=entity_type, fuzzy=fuzzy, max_rows=limit)
@@ -152,7 +152,7 @@ async def keyword_overlaps(
 ) -> dict[UUID, KeywordOverlap]:
     """The keywords that the hints share with the facts of each entity, by entity id."""
     rows = _sql.keyword_overlaps(
-        tx, tenant_id=caller.tenant, ids=list(entity_ids), hints=hints, name=name, max_rows=MOST_FACTS
+        tx, tenant_id=caller.tenant, ids=list(entity_ids), hints=hints, name=name, max_rows=MAX_COMPARED_FACTS
     )
     return {row["id"]: KeywordOverlap(row["shared"], row["total"]) async for row in rows}
 

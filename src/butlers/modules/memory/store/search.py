@@ -38,15 +38,15 @@ class SearchPlan:
 
 async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan) -> list[Candidate]:
     """The memories that either arm finds."""
-    if not plan.is_exact:
+    if plan.is_exact:
+        rows = await _fetch_rows(tx, caller, memory_type, plan, plan.depth * _OVERFETCH)
+        if plan.embedding is not None and _needs_full_scan(rows, plan.depth):
+            rows = await _fetch_rows(tx, caller, memory_type, plan, _ALL_ROWS)
+    else:
         # Whether the vector index pays off depends on the tenant, so the plan is not shared.
         await _sql.set_plan_cache_mode(tx, mode="force_custom_plan")
-        rows = await _fetch_rows(tx, caller, memory_type, plan)
+        rows = await _fetch_rows(tx, caller, memory_type, plan, plan.depth)
         await _sql.set_plan_cache_mode(tx, mode="force_generic_plan")
-    else:
-        rows = await _fetch_rows(tx, caller, memory_type, plan, reach=plan.depth * _OVERFETCH)
-        if plan.embedding is not None and _needs_full_scan(rows, plan.depth):
-            rows = await _fetch_rows(tx, caller, memory_type, plan, reach=_ALL_ROWS)
     return [_candidate(memory_type, row) for row in rows if row["id"] is not None]
 
 
@@ -78,25 +78,25 @@ def _needs_full_scan(rows: Sequence[Record], depth: int) -> bool:
 
 
 async def _fetch_rows(
-    tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan, **reach: int
+    tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan, reach: int
 ) -> list[Record]:
-    statement = _sql.candidates_exact if reach else _sql.candidates_indexed
-    rows = statement(
+    rows = _sql.candidates(
         tx,
         tenant_id=caller.tenant,
         memory_type=memory_type.value,
         version=plan.version_id,
         embedding=plan.embedding,
+        is_exact=plan.is_exact,
         scopes=plan.scopes,
         min_confidence=plan.min_confidence,
         depth=plan.depth,
+        reach=reach,
         question=plan.question,
         single_terms=plan.terms.single,
         first_terms=[first for first, _ in plan.terms.pairs],
         second_terms=[second for _, second in plan.terms.pairs],
         fallback_terms=plan.terms.fallback,
         max_ranked=MAX_RANKED_ROWS,
-        **reach,
     )
     return [row async for row in rows]
 

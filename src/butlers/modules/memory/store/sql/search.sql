@@ -1,10 +1,11 @@
--- name: candidates_exact(tenant_id, memory_type, version, embedding, scopes, min_confidence, depth, reach, question, single_terms, first_terms, second_terms, fallback_terms, max_ranked)
--- The nearest live memories of one type, by comparing every vector in scope, and those with the terms of the
--- question.
+-- name: candidates(tenant_id, memory_type, version, embedding, is_exact, scopes, min_confidence, depth, reach, question, single_terms, first_terms, second_terms, fallback_terms, max_ranked)
+-- The live memories of one type nearest to the vector, and those with terms of the question. The vector arm compares
+-- every vector in scope where it is exact (and then drops those below the confidence), else it reads the vector index.
 with compared as materialized (
     select id, created_at, (embedding <=> :embedding) + 0 as distance
       from memories
-     where tenant_id = :tenant_id
+     where :is_exact
+       and tenant_id = :tenant_id
        and memory_type = :memory_type
        and embedding_version_id = :version
        and is_live
@@ -12,21 +13,41 @@ with compared as materialized (
        and :embedding::vector is not null
      order by distance, created_at desc, id
      limit :reach
-), near as (
-    select c.id, c.created_at, c.distance, m.importance, m.maturity, m.awaits_inversion, m.last_referenced_at,
-           m.confidence, row_number() over (order by c.distance, c.created_at desc, c.id) as place
-      from compared c
-     cross join lateral (
-         select m.importance, m.maturity, m.awaits_inversion, m.last_referenced_at, m.confidence
-           from memories m
-          where m.tenant_id = :tenant_id
-            and m.memory_type = :memory_type
-            and m.id = c.id
-            and coalesce(m.confidence >= :min_confidence, true)
-         offset 0
-     ) m
-     order by c.distance, c.created_at desc, c.id
-     limit :depth
+), nearest as (
+    (
+        select c.id, c.created_at, c.distance, m.importance, m.maturity, m.awaits_inversion, m.last_referenced_at,
+               m.confidence
+          from compared c
+         cross join lateral (
+             select m.importance, m.maturity, m.awaits_inversion, m.last_referenced_at, m.confidence
+               from memories m
+              where m.tenant_id = :tenant_id
+                and m.memory_type = :memory_type
+                and m.id = c.id
+                and coalesce(m.confidence >= :min_confidence, true)
+             offset 0
+         ) m
+         order by c.distance, c.created_at desc, c.id
+         limit :depth
+    )
+    union all
+    (
+        select id, created_at, embedding <=> :embedding, importance, maturity, awaits_inversion, last_referenced_at,
+               confidence
+          from memories
+         where not :is_exact
+           and tenant_id = :tenant_id
+           and memory_type = :memory_type
+           and embedding_version_id = :version
+           and is_live
+           and (:scopes::text[] is null or scope = any (:scopes))
+           and :embedding::vector is not null
+           and coalesce(confidence >= :min_confidence, true)
+         order by embedding <=> :embedding
+         limit :depth
+    )
+), semantic as (
+    select nearest.*, row_number() over (order by distance, created_at desc, id) as place from nearest
 ), keyword as (
     select k.*
       from keyword_candidates(
@@ -38,67 +59,22 @@ with compared as materialized (
            )
      where :question::text is not null
 )
-select coalesce(near.id, keyword.id) as id,
-       coalesce(near.created_at, keyword.created_at) as created_at,
-       1 - near.distance as similarity,
-       near.place as semantic_rank,
+select coalesce(semantic.id, keyword.id) as id,
+       coalesce(semantic.created_at, keyword.created_at) as created_at,
+       1 - semantic.distance as similarity,
+       semantic.place as semantic_rank,
        keyword.rank,
        keyword.has_all_terms,
        keyword.place as keyword_rank,
-       coalesce(near.importance, keyword.importance) as importance,
-       coalesce(near.maturity, keyword.maturity) as maturity,
-       coalesce(near.awaits_inversion, keyword.awaits_inversion) as awaits_inversion,
-       extract(epoch from now() - coalesce(near.last_referenced_at, keyword.last_referenced_at))::double precision / 86400
-           as idle_days,
-       coalesce(near.confidence, keyword.confidence) as confidence,
+       coalesce(semantic.importance, keyword.importance) as importance,
+       coalesce(semantic.maturity, keyword.maturity) as maturity,
+       coalesce(semantic.awaits_inversion, keyword.awaits_inversion) as awaits_inversion,
+       extract(epoch from now() - coalesce(semantic.last_referenced_at, keyword.last_referenced_at))::double precision
+           / 86400 as idle_days,
+       coalesce(semantic.confidence, keyword.confidence) as confidence,
        reached.compared
   from (select count(*) as compared from compared) reached
-  left join (near full join keyword on keyword.id = near.id) on true;
-
--- name: candidates_indexed(tenant_id, memory_type, version, embedding, scopes, min_confidence, depth, question, single_terms, first_terms, second_terms, fallback_terms, max_ranked)
--- The nearest live memories of one type, by the vector index, and those with the terms of the question.
-with near as (
-    select n.*, row_number() over (order by n.distance, n.created_at desc, n.id) as place
-      from (
-          select id, created_at, embedding <=> :embedding as distance, importance, maturity, awaits_inversion,
-                 last_referenced_at, confidence
-            from memories
-           where tenant_id = :tenant_id
-             and memory_type = :memory_type
-             and embedding_version_id = :version
-             and is_live
-             and (:scopes::text[] is null or scope = any (:scopes))
-             and :embedding::vector is not null
-             and coalesce(confidence >= :min_confidence, true)
-           order by embedding <=> :embedding
-           limit :depth
-      ) n
-), keyword as (
-    select k.*
-      from keyword_candidates(
-               :memory_type, :question, :single_terms, :first_terms, :second_terms, :fallback_terms, :scopes,
-               :min_confidence, :depth, :max_ranked
-           ) with ordinality as k (
-               id, created_at, rank, has_all_terms, importance, maturity, awaits_inversion, last_referenced_at,
-               confidence, place
-           )
-     where :question::text is not null
-)
-select coalesce(near.id, keyword.id) as id,
-       coalesce(near.created_at, keyword.created_at) as created_at,
-       1 - near.distance as similarity,
-       near.place as semantic_rank,
-       keyword.rank,
-       keyword.has_all_terms,
-       keyword.place as keyword_rank,
-       coalesce(near.importance, keyword.importance) as importance,
-       coalesce(near.maturity, keyword.maturity) as maturity,
-       coalesce(near.awaits_inversion, keyword.awaits_inversion) as awaits_inversion,
-       extract(epoch from now() - coalesce(near.last_referenced_at, keyword.last_referenced_at))::double precision / 86400
-           as idle_days,
-       coalesce(near.confidence, keyword.confidence) as confidence
-  from near
-  full join keyword on keyword.id = near.id;
+  left join (semantic full join keyword on keyword.id = semantic.id) on true;
 
 -- name: measure(tenant_id, version, embedding, terms, ids)
 -- The similarity of each of these memories and the terms of the question it has.
