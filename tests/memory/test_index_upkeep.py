@@ -277,7 +277,7 @@ async def test_a_table_of_thousands_gets_a_graph_while_searches_go_on(environmen
 
 async def uses_exact_scan(at, caller):
     """Return whether a search would use an exact scan."""
-    memory = replace(at.memory, sizes=TtlCache(0), graphs=TtlCache(0))
+    memory = replace(at.memory, scope_counts=TtlCache(0), hnsw_rows=TtlCache(0))
     async with memory.reading(caller) as tx:
         search = Search(memory, tx, caller, "tea", [0.0], SearchMode.SEMANTIC, "*", 0.2, 10)
         return (await search.plan_for(MemoryType.FACT)).is_exact

@@ -56,10 +56,10 @@ class Memory:
     config: MemoryModuleConfig
     butler: str
     spawner: Spawner | None
-    sizes: TtlCache[int] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
-    graphs: TtlCache[int | None] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
-    words: TtlCache[dict[str, float]] = field(default_factory=lambda: TtlCache(60 * _CACHE_SECONDS))
-    """Row counts, rows in the vector indexes and word frequencies, from which a search plan is made."""
+    scope_counts: TtlCache[int] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
+    hnsw_rows: TtlCache[int | None] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
+    term_frequencies: TtlCache[dict[str, float]] = field(default_factory=lambda: TtlCache(60 * _CACHE_SECONDS))
+    """Memories in scope, rows in the vector indexes and shares of common terms; search plans are made from them."""
     background: set["asyncio.Task[Any]"] = field(default_factory=set)
     """Tasks that continue after the call that started them returned."""
     _registered_versions: set[tuple[str, UUID]] = field(default_factory=set)

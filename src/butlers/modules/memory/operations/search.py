@@ -86,13 +86,13 @@ class Search:
         """Return the approximate number of memories in scope."""
         scopes = self._scopes(memory_type)
         key = (self.caller.tenant, memory_type, tuple(scopes) if scopes else None)
-        return await self.memory.sizes.get(
+        return await self.memory.scope_counts.get(
             key, lambda: arms.count_in_scope(self.tx, self.caller, memory_type, scopes, _MAX_COUNTED_ROWS)
         )
 
     async def _fills_hnsw_index(self, memory_type: MemoryType, size: int) -> bool:
         """Whether at least half of the HNSW index is in scope, so that few neighbours it finds are filtered out."""
-        rows = await self.memory.graphs.get(memory_type, lambda: arms.hnsw_index_rows(self.tx, memory_type))
+        rows = await self.memory.hnsw_rows.get(memory_type, lambda: arms.hnsw_index_rows(self.tx, memory_type))
         return rows is not None and 2 * size >= rows
 
     async def _select_terms(self, size: int) -> TermSelection:
@@ -110,4 +110,4 @@ class Search:
 
     async def _frequencies(self) -> Mapping[str, float]:
         """Return the share of the tenant's memories each common term is in."""
-        return await self.memory.words.get(self.caller.tenant, lambda: arms.term_frequencies(self.tx))
+        return await self.memory.term_frequencies.get(self.caller.tenant, lambda: arms.term_frequencies(self.tx))
