@@ -9,7 +9,7 @@ import typer
 from butlers.cli.output import HERE, AsJson, Folder, command, show_rows
 
 app = typer.Typer(help="List scheduled jobs, or run one now.", no_args_is_help=True)
-_LAYOUT = "status / next_run: / started_at: | job / cron / error:"
+_LAYOUT = "job / cron | status / next_run: / started_at: / error:"
 
 
 @app.command("list")
