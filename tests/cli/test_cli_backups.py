@@ -301,15 +301,33 @@ async def test_a_backup_is_of_one_moment_while_the_butler_is_written_to(shell, f
     assert facts == events <= written_in_all
 
 
+def dump_without_migrating(dsn, file):
+    """Write a backup with pg_dump, because `butlers backup` migrates first."""
+    dump = [str(embedded_server.program_path("pg_dump")), "--format=custom", "--no-owner", "--no-privileges"]
+    subprocess.run([*dump, f"--file={file}", f"--dbname={dsn}"], check=True)
+    return file
+
+
+async def test_a_backup_from_before_the_schema_was_folded_is_refused(shell, new, tmp_path, environment):
+    old = write_butler(tmp_path, f"t{uuid4().hex[:12]}")
+    assert shell("migrate", old).returncode == 0
+    async with app.locate_database(app.load_configuration(old), environment) as location:
+        async with connected(location.admin_dsn) as connection:
+            await connection.execute("drop function enable_tenant_isolation(regclass, boolean)")
+        file = dump_without_migrating(location.admin_dsn, tmp_path / "b")
+    refused = shell("restore", new, file)
+    assert refused.returncode == 1
+    assert "an earlier development version of butlers. Run `butlers memory export DIR FILE`" in refused.stderr
+    async with connected(dsn(shell, new)) as connection:
+        assert await connection.fetchval("select count(*) from facts") == 0, "and the new database is as it was"
+
+
 async def test_a_backup_of_an_older_version_is_brought_up_to_date(shell, new, tmp_path, environment):
     old = write_butler(tmp_path, f"t{uuid4().hex[:12]}")
     assert shell("memory", "store-rule", old, "Be kind").returncode == 0
     async with app.locate_database(app.load_configuration(old), environment) as place:
         await migrate.downgrade(place.admin_dsn, MEMORY, "mem_004", branches=(CORE, MEMORY), owner=place.owner)
-        # Not by `butlers backup`, which brings the schema up to date first.
-        dump = [str(embedded_server.program_path("pg_dump")), "--format=custom", "--no-owner", "--no-privileges"]
-        file = tmp_path / "b"
-        subprocess.run([*dump, f"--file={file}", f"--dbname={place.admin_dsn}"], check=True)
+        file = dump_without_migrating(place.admin_dsn, tmp_path / "b")
     restored = shell("restore", new, file, "--json")
     assert restored.returncode == 0, restored.stderr
     assert {"branch": "memory", "from": "mem_004", "to": MEMORY.head} in json.loads(restored.stdout)
