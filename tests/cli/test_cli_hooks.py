@@ -110,7 +110,7 @@ async def test_a_session_that_ended_is_an_episode_once(butlers, butler, episodes
     assert episode["content"].splitlines() == [
         "Asked: Which tea do I drink?",
         "Done: called Bash.",
-        "Came out: You drink [recalled]. I wrote it on the list.",
+        "Result: You drink [recalled]. I wrote it on the list.",
     ]
     assert str(episode["session_id"]) == json.loads(ended)["session_id"]
     assert episode["metadata"] == {"outcome": "prompt_input_exit", "trigger_source": "claude-code"}
@@ -261,5 +261,5 @@ async def test_a_session_of_claude_code_in_a_connected_project_has_memories_and_
                 break
     assert f"- [user] [favourite_tea]: {FACT}" in asked
     assert "Asked: Which tea do I drink?" in kept[-1]["content"]
-    assert "Came out: You drink Darjeeling." in kept[-1]["content"]
+    assert "Result: You drink Darjeeling." in kept[-1]["content"]
     assert kept[-1]["metadata"]["trigger_source"] == "claude-code"

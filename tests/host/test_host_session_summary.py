@@ -32,7 +32,7 @@ BLOCK = "\n".join(
 
 def test_what_was_asked_done_and_came_out_is_a_line_each():
     assert summarize_session("Order\ntea", {"b": 1, "a": 3}, "", answer=" Done.\n") == (
-        "Asked: Order tea\nDone: called a 3 times, b.\nCame out: Done."
+        "Asked: Order tea\nDone: called a 3 times, b.\nResult: Done."
     )
     assert summarize_session("Order", {}, "", error="out of tea") == (
         "Asked: Order\nDone: answered without calling tools.\nFailed: out of tea"
@@ -45,7 +45,7 @@ def test_whatever_is_said_there_are_three_lines_of_bounded_length(prompt, answer
     lines = summarize_session(prompt * 3, {}, injected, answer=answer * 3).split("\n")
     assert len(lines) <= 3
     assert len(lines[0]) <= MAX_PROMPT_CHARACTERS + len("Asked:  …")
-    assert len(lines[-1]) <= MAX_ANSWER_CHARACTERS + len("Came out:  …")
+    assert len(lines[-1]) <= MAX_ANSWER_CHARACTERS + len("Result:  …")
 
 
 def test_a_memory_that_is_repeated_is_not_kept_again():

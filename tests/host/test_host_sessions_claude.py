@@ -70,7 +70,7 @@ async def test_a_session_recalls_and_stores_and_the_next_one_knows(claude_folder
     assert episode["content"].splitlines() == [
         "Asked: I drink Darjeeling now. What do I drink?",
         "Done: called memory_recall, memory_store_fact.",
-        "Came out: Very well, I shall remember.",
+        "Result: Very well, I shall remember.",
     ]
     assert FACT["content"] in model.asked[len(requests)].system
 

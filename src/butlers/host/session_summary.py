@@ -20,7 +20,7 @@ def summarize_session(
     if error:
         lines.append(f"Failed: {_shorten(error, MAX_PROMPT_CHARACTERS)}")
     elif result := remove_injected(answer, injected).strip():
-        lines.append(f"Came out: {_shorten(result, MAX_ANSWER_CHARACTERS)}")
+        lines.append(f"Result: {_shorten(result, MAX_ANSWER_CHARACTERS)}")
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ create table job_runs (
     constraint job_runs_pkey primary key (tenant_id, id),
     constraint job_runs_tenant_named check (tenant_id <> ''),
     constraint job_runs_job_not_blank check (job ~ '\S'),
-    constraint job_runs_status_known check (status in ('running', 'succeeded', 'failed', 'skipped', 'lost')),
+    constraint job_runs_status_known check (status in ('running', 'succeeded', 'failed', 'lost')),
     constraint job_runs_attempt_counted check (attempt >= 1),
     constraint job_runs_result_object check (jsonb_typeof(result) = 'object')
 );

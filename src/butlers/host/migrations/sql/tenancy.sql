@@ -33,4 +33,4 @@ begin
     end if;
 end $$;
 comment on function enable_tenant_isolation(regclass, boolean) is
-    'Closes a table to every tenant but the current one; the owner may read all rows, or write them where that is said.';
+    'Closes a table to every tenant but the current one; the owner may read all rows, and with owner_writes also write them.';

@@ -25,7 +25,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop everything but the extensions: they may have been there before, and others may use them."""
     op.execute("drop table memory_links, rule_applications, rules, facts, episodes, embedding_versions")
-    op.execute("drop function facts_normalise()")
+    op.execute("drop function facts_normalize_validity()")
     op.execute("drop function any_term_query(text)")
     op.execute("drop function term_query(text)")
     op.execute("drop function tenant_terms(text, text[])")

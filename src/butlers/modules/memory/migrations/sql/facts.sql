@@ -71,7 +71,7 @@ comment on column facts.supersedes_id is 'The fact that this one replaced.';
 comment on column facts.embedding_version_id is
     'The version that made the vector; a search never compares vectors of different versions.';
 
-create function facts_normalise() returns trigger language plpgsql set search_path = '' as $$
+create function facts_normalize_validity() returns trigger language plpgsql set search_path = '' as $$
 begin
     if new.validity = 'forgotten' then
         new.validity := 'retracted';
@@ -81,7 +81,7 @@ begin
     end if;
     return new;
 end $$;
-comment on function facts_normalise() is 'Stores fading and forgotten facts in one encoding.';
+comment on function facts_normalize_validity() is 'Stores validity fading as active with metadata.status, and forgotten as retracted.';
 
-create trigger facts_normalise before insert or update on facts for each row
-    when (new.validity in ('fading', 'forgotten')) execute function facts_normalise();
+create trigger facts_normalize_validity before insert or update on facts for each row
+    when (new.validity in ('fading', 'forgotten')) execute function facts_normalize_validity();
