@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,7 +15,7 @@ from butlers.caller import Caller
 from butlers.config import Configuration, ScheduleEntry, load
 from butlers.config_types import http_address
 from butlers.contract import Job, JobResult, Module
-from butlers.db import Database, PlainConnection
+from butlers.db import Database
 from butlers.environment import Environment, read_environment
 from butlers.errors import ConfigurationFault
 from butlers.host.migrations import CORE
@@ -87,7 +88,15 @@ async def migrated_database(
 
 async def ensure_migrated(location: DatabaseLocation, branches: Sequence[Branch]) -> Migration | None:
     """Migrate the schema to head; return None, after one query and without Alembic, if it is there already."""
-    return None if await _is_at_head(location, branches) else await upgrade_schema(location, branches)
+    async with provision.open_connection(location.dsn) as connection:
+        try:
+            if not await migrate.pending_branches(connection, branches):
+                return None
+        except migrate.MigrationFault:
+            # The role has no rights yet. The upgrade, run by the owner, grants them.
+            if location.admin_dsn is None:
+                raise
+    return await upgrade_schema(location, branches)
 
 
 async def upgrade_schema(location: DatabaseLocation, branches: Sequence[Branch]) -> Migration:
@@ -103,32 +112,10 @@ async def upgrade_schema(location: DatabaseLocation, branches: Sequence[Branch])
     return await migrate.upgrade(location.admin_dsn, branches, app_role=location.app, owner=location.owner)
 
 
-async def _is_at_head(location: DatabaseLocation, branches: Sequence[Branch]) -> bool:
-    """Whether nothing needs migrating or granting, as far as the application's role can see."""
-    async with application_connection(location) as connection:
-        try:
-            return not await migrate.pending_branches(connection, branches)
-        except migrate.MigrationFault:
-            # The role has no rights yet. The upgrade, run by the owner, grants them.
-            if location.admin_dsn is None:
-                raise
-            return False
-
-
 async def refuse_unsafe_database(location: DatabaseLocation) -> None:
     """Raise `ConfigurationFault` unless row-level security binds the application's role."""
-    async with application_connection(location) as connection:
+    async with provision.open_connection(location.dsn) as connection:
         await provision.refuse_unsafe(connection)
-
-
-@contextlib.asynccontextmanager
-async def application_connection(location: DatabaseLocation) -> AsyncIterator[PlainConnection]:
-    """Yield a connection of the application's role, with no tenant set."""
-    connection = await provision.connect(location.dsn)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 def make_spawner(config: Configuration, database: Database) -> "SessionSpawner":
@@ -137,9 +124,8 @@ def make_spawner(config: Configuration, database: Database) -> "SessionSpawner":
     from butlers.host.spawner import SessionSpawner
 
     butler = config.butler
-    runtime = runtimes.make_runtime(butler.runtime, config.folder)
     return SessionSpawner(
-        runtime,
+        runtimes.make_runtime(butler.runtime, config.folder),
         database,
         butler.runtime.timeout_seconds,
         folder=config.folder,
@@ -194,23 +180,14 @@ async def serve_http(
 
     cancel_on_sigterm()
     config = load_configuration(folder, modules)
-    imports = _preload_server()
-    host, limits = config.butler.http.host, config.butler.limits
+    host, grace = config.butler.http.host, config.butler.limits.grace_seconds
     with http.bind_socket(host, config.butler.port if port is None else port) as listener:
         url = f"{http_address(host, listener.getsockname()[1])}/mcp"
-        async with (
-            open_butler(config, read_environment(), modules) as butler,
-            open_server(butler, imports=imports) as server,
-        ):
+        async with _open_butler_and_server(config, modules, over_http=True) as server:
             from butlers.host.server import http_app
 
-            await http.serve(
-                http_app(server),
-                listener,
-                grace=limits.grace_seconds,
-                ready=lambda: announce(url),
-                on_signal=server.request_stop,
-            )
+            ready = functools.partial(announce, url)
+            await http.serve(http_app(server), listener, grace=grace, ready=ready, on_signal=server.request_stop)
 
 
 async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES) -> None:
@@ -219,18 +196,10 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
 
     cancel_on_sigterm()
     config = load_configuration(folder, modules)
-    imports = _preload_server()
-    async with (
-        open_butler(config, read_environment(), modules) as butler,
-        open_server(butler, over_http=False, imports=imports) as server,
-    ):
-        grace = config.butler.limits.grace_seconds
-        await stdio.serve(
-            server.mcp,
-            grace=grace,
-            idle=server.call_middleware.wait_until_idle,
-            on_signal=server.request_stop,
-        )
+    grace = config.butler.limits.grace_seconds
+    async with _open_butler_and_server(config, modules, over_http=False) as server:
+        idle = server.call_middleware.wait_until_idle
+        await stdio.serve(server.mcp, grace=grace, idle=idle, on_signal=server.request_stop)
 
 
 def cancel_on_sigterm() -> None:
@@ -240,9 +209,16 @@ def cancel_on_sigterm() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
-def _preload_server() -> "asyncio.Future[object]":
-    """Import FastMCP, which takes half a second, in a thread while the database server starts."""
-    return asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "butlers.host.server"))
+@contextlib.asynccontextmanager
+async def _open_butler_and_server(
+    config: Configuration, modules: Sequence[type[Module]], *, over_http: bool
+) -> "AsyncIterator[Server]":
+    # Importing FastMCP takes half a second: a thread does it while the database server starts.
+    imports = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "butlers.host.server"))
+    async with open_butler(config, read_environment(), modules) as butler:
+        await imports
+        async with open_server(butler, over_http=over_http) as server:
+            yield server
 
 
 def all_jobs(butler: Butler) -> list[Job]:
@@ -279,16 +255,8 @@ async def open_scheduler(
 
 
 @contextlib.asynccontextmanager
-async def open_server(
-    butler: Butler,
-    *,
-    over_http: bool = True,
-    with_jobs: bool = True,
-    imports: "asyncio.Future[object] | None" = None,
-) -> "AsyncIterator[Server]":
+async def open_server(butler: Butler, *, over_http: bool = True, with_jobs: bool = True) -> "AsyncIterator[Server]":
     """Yield the butler's server with its sessions attached and, if `with_jobs`, its scheduler running."""
-    if imports is not None:
-        await imports
     from butlers.host import auth
     from butlers.host.local_client import LocalToolClient
     from butlers.host.metrics import Metrics
@@ -302,20 +270,19 @@ async def open_server(
     gauges = {module.name: module.gauges for module in butler.modules}
     host_tools = [BoundTool(tool, butler.spawner) for tool in TOOLS] if config.sessions.trigger_tool else []
     scheduler = Scheduler(database, butler.caller(actor="scheduler"), all_jobs(butler), metrics)
-    guard = auth.make_auth_provider(config.auth, database) if over_http else None
     server = build_server(
         config,
         database,
         [*module_tools, *host_tools],
         gauges,
         metrics,
-        guard=guard,
+        guard=auth.make_auth_provider(config.auth, database) if over_http else None,
         jobs=scheduler.job_statuses,
         request_stop=scheduler.request_stop,
     )
     gateway = SessionGateway(
-        lambda guard, gateway: build_server(
-            config, database, module_tools, {}, metrics, guard=guard, observe=gateway.count_call
+        lambda gateway: build_server(
+            config, database, module_tools, {}, metrics, guard=gateway, observe=gateway.count_call
         )
     )
     tool_names = frozenset(bound.tool.name for bound in module_tools)

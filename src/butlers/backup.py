@@ -5,11 +5,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
 from io import RawIOBase
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import NamedTuple
+from uuid import UUID
 
 from butlers import app, db, embedded_server, migrate
 from butlers.caller import Caller
@@ -18,7 +19,7 @@ from butlers.cron import local_now
 from butlers.environment import Environment
 from butlers.errors import AlreadyExists, ConfigurationFault, InvalidInput, Unavailable
 from butlers.host import job_runs
-from butlers.provision import DatabaseLocation, without_password
+from butlers.provision import DatabaseLocation, password_of, without_password
 
 BACKUP_JOB = "backup"
 _MAX_ERROR_CHARACTERS = 300
@@ -28,8 +29,7 @@ _ISOLATION = "FUNCTION public enable_tenant_isolation(regclass, boolean)"
 _TABLE = re.compile(r"^\d+; \d+ \d+ TABLE public (\S+) ", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(NamedTuple):
     """A backup file and its size."""
 
     file: Path
@@ -64,7 +64,8 @@ async def restore(config: Configuration, environment: Environment, file: Path) -
         if _ISOLATION not in contents:
             raise migrate.OutdatedSchema(f"{file} was made by an earlier development version of butlers")
         with tempfile.NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as entries:
-            entries.write(_restore_list(contents))
+            # Not extensions, which exist already, nor policies, which name other roles.
+            entries.writelines(line for line in contents.splitlines(True) if not _SKIPPED_ENTRY.search(line))
             entries.flush()
             role = [f"--role={location.owner}"] if location.owner else []
             options = ["--no-owner", "--no-privileges", *role, f"--use-list={entries.name}", "--file=-", source]
@@ -77,9 +78,9 @@ async def _record_backup(location: DatabaseLocation, config: Configuration, size
     caller = Caller(tenant=config.butler.auth.tenant, butler=config.butler.name, actor="backup")
     database = await db.connect(location.dsn, pool_size=1)
     try:
-        run = await job_runs.claim_run(database, caller, BACKUP_JOB, None, local_now())
-        if isinstance(run, job_runs.ClaimedRun):
-            await job_runs.finish_run(database, caller, run.id, "succeeded", {"bytes": size}, None)
+        run_id = await job_runs.claim_run(database, caller, BACKUP_JOB, None, local_now())
+        if isinstance(run_id, UUID):
+            await job_runs.finish_run(database, caller, run_id, "succeeded", {"bytes": size}, None)
     finally:
         await database.close()
 
@@ -113,18 +114,12 @@ def _check_target_folder(file: Path) -> Path:
 
 async def _refuse_non_empty(location: DatabaseLocation) -> None:
     async with location.owner_connection() as owner:
-        tables = await owner.fetchval("select count(*) from pg_tables where schemaname = 'public'")
-    if tables:
+        has_tables = await owner.fetchval("select exists (select from pg_tables where schemaname = 'public')")
+    if has_tables:
         raise AlreadyExists(
             "the butler's database is not empty",
             hint="Restore under another name (butler.name), or into another database or BUTLERS_HOME.",
         )
-
-
-def _restore_list(contents: str) -> str:
-    """Return the entries to restore: not extensions, which exist already, nor policies, which name other roles."""
-    kept = (line for line in contents.splitlines() if not _SKIPPED_ENTRY.search(line))
-    return "\n".join(kept) + "\n"
 
 
 def _tenant_policy_statements(contents: str) -> list[str]:
@@ -135,10 +130,8 @@ def _tenant_policy_statements(contents: str) -> list[str]:
 
 
 async def _run_program(program: str, arguments: Sequence[str], dsn: str, *, connect: bool = True) -> str:
-    """Run one of PostgreSQL's programs and return its output."""
     database = ["--dbname=" + without_password(dsn)] if connect else []
-    process = await _start_program(program, [*arguments, *database], dsn)
-    return await _program_output(program, process)
+    return await _program_output(program, await _start_program(program, [*arguments, *database], dsn))
 
 
 async def _restore_in_one_transaction(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -> None:
@@ -146,9 +139,7 @@ async def _restore_in_one_transaction(options: Sequence[str], dsn: str, afterwar
 
     Not over a connection of pg_restore: some settings of an extension exist only after the connection used it.
     """
-    load_trgm = (
-        "select case when to_regproc('public.similarity') is null then null else public.similarity('', '') end"
-    )
+    load_trgm = "select case when to_regproc('public.similarity') is not null then public.similarity('', '') end"
     quiet = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
     database = "--dbname=" + without_password(dsn)
     read_end, write_end = os.pipe()
@@ -168,9 +159,7 @@ async def _restore_in_one_transaction(options: Sequence[str], dsn: str, afterwar
             raise outcome
 
 
-async def _append_and_commit(
-    pg_restore: asyncio.subprocess.Process, sink: RawIOBase, afterwards: Sequence[str]
-) -> None:
+async def _append_and_commit(pg_restore: Process, sink: RawIOBase, afterwards: Sequence[str]) -> None:
     """Wait for pg_restore to succeed, then write the statements `afterwards` and the commit.
 
     The commit is written only here: a truncated backup may end right after a complete statement.
@@ -181,21 +170,16 @@ async def _append_and_commit(
 
 
 async def _start_program(
-    program: str,
-    arguments: Sequence[str],
-    dsn: str,
-    *,
-    stdin: int = asyncio.subprocess.DEVNULL,
-    stdout: int = asyncio.subprocess.PIPE,
-) -> asyncio.subprocess.Process:
+    program: str, arguments: Sequence[str], dsn: str, *, stdin: int = DEVNULL, stdout: int = PIPE
+) -> Process:
     # Pass the password in the environment, which other users can't read.
-    return await asyncio.create_subprocess_exec(
-        _program_path(program), *arguments,
-        stdin=stdin, stdout=stdout, stderr=asyncio.subprocess.PIPE, env={**os.environ, **_password_environment(dsn)},
-    )  # fmt: skip
+    password = password_of(dsn)
+    env = os.environ | ({"PGPASSWORD": password} if password else {})
+    path = _program_path(program)
+    return await asyncio.create_subprocess_exec(path, *arguments, stdin=stdin, stdout=stdout, stderr=PIPE, env=env)
 
 
-async def _program_output(program: str, process: asyncio.subprocess.Process) -> str:
+async def _program_output(program: str, process: Process) -> str:
     try:
         output, errors = await process.communicate()
     except asyncio.CancelledError:
@@ -213,18 +197,9 @@ def _first_error_line(output: bytes) -> str:
     return next((line for line in lines if "error" in line.lower()), lines[0])[:_MAX_ERROR_CHARACTERS]
 
 
-def _password_environment(dsn: str) -> Mapping[str, str]:
-    parts = urlsplit(dsn)
-    password = unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")
-    return {"PGPASSWORD": password} if password else {}
-
-
 def _program_path(program: str) -> str:
     """Return the path of the program bundled with the embedded server, or of the installed one."""
-    bundled = embedded_server.program_path(program)
-    if bundled is not None:
-        return str(bundled)
-    installed = shutil.which(program)
-    if installed is None:
+    path = embedded_server.program_path(program) or shutil.which(program)
+    if path is None:
         raise Unavailable(f"the program {program} is not installed", hint="Install PostgreSQL's client programs.")
-    return installed
+    return str(path)

@@ -21,15 +21,7 @@ from butlers.config_types import (
     is_loopback,
 )
 from butlers.errors import ConfigurationFault
-from butlers.toml_diagnostics import (
-    Key,
-    KeyLines,
-    Problem,
-    display_value,
-    problems_from,
-    unknown_key,
-    validation_error_at,
-)
+from butlers.toml_diagnostics import KeyLines, Problem, display_value, problems_from, unknown_key, validation_error_at
 
 FILE = "butler.toml"
 _TABLES = ("butler", "modules")
@@ -69,6 +61,20 @@ class DatabaseConfig(Table):
     )
 
 
+def _bound_to(key: str, value: str, *names: str, required: tuple[str, ...]) -> Any:
+    """Return a validator: the keys `names` are allowed, and those in `required` needed, with `key = "value"`."""
+
+    def validate(given: object, info: ValidationInfo) -> object:
+        actual = info.data.get(key)
+        if given is None and actual == value and info.field_name in required:
+            raise ValueError(f'is required with {key} = "{value}"')
+        if given is not None and actual not in {None, value}:
+            raise ValueError(f'is allowed with {key} = "{value}" only, and the {key} is "{actual}"')
+        return given
+
+    return field_validator(*names)(validate)
+
+
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"]
 """Asymmetric signatures only: with a shared secret every verifier could issue tokens."""
 
@@ -91,8 +97,7 @@ class AuthConfig(Table):
         None, validate_default=True, description="jwt: the `aud` a token must carry. Required there."
     )
     public_key: PublicKey | None = Field(
-        None,
-        description="jwt: the key that verifies signatures, as PEM text. Use it for issuers without a key set.",
+        None, description="jwt: the key that verifies signatures, as PEM text. Use it for issuers without a key set."
     )
     jwks_uri: WebAddress | None = Field(
         None,
@@ -106,29 +111,10 @@ class AuthConfig(Table):
         "elevated", description="jwt: the claim that lets an admin act inside another tenant."
     )
 
-    @field_validator(
-        "issuer",
-        "audience",
-        "public_key",
-        "jwks_uri",
-        "algorithm",
-        "tenant_claim",
-        "roles_claim",
-        "elevated_claim",
-    )
-    @classmethod
-    def _only_with_jwt(cls, value: str | None, info: ValidationInfo) -> str | None:
-        mode = info.data.get("mode", "jwt")
-        if value is not None and mode != "jwt":
-            raise ValueError(f'is allowed with mode = "jwt" only, and the mode is "{mode}"')
-        return value
-
-    @field_validator("issuer", "audience")
-    @classmethod
-    def _required_with_jwt(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("mode") == "jwt":
-            raise ValueError('is required with mode = "jwt"')
-        return value
+    _jwt_keys = _bound_to(
+        "mode", "jwt", "issuer", "audience", "public_key", "jwks_uri", "algorithm", "tenant_claim", "roles_claim",
+        "elevated_claim", required=("issuer", "audience"),
+    )  # fmt: skip
 
     @field_validator("jwks_uri")
     @classmethod
@@ -149,8 +135,7 @@ class HttpConfig(Table):
         description="The address to listen on. An address other than loopback needs `mode` `keys` or `jwt`.",
     )
     allowed_hosts: list[Text] = Field(
-        [],
-        description="Additional `Host` names to accept. Add the public name if the butler is behind a proxy.",
+        [], description="Additional `Host` names to accept. Add the public name if the butler is behind a proxy."
     )
     allowed_origins: list[Text] = Field(
         [], description="Web origins whose pages may call the butler. Add the origin of your own page."
@@ -163,10 +148,7 @@ class LimitsConfig(Table):
     calls_per_second: float = Field(200.0, gt=0, description="Calls per second that each tenant may make on average.")
     burst: int = Field(400, ge=1, description="Calls that each tenant may make at once before the rate applies.")
     max_body_bytes: int = Field(
-        4_194_304,
-        ge=1024,
-        le=67_108_864,
-        description="Maximum size of a request; larger ones are refused.",
+        4_194_304, ge=1024, le=67_108_864, description="Maximum size of a request; larger ones are refused."
     )
     call_timeout_seconds: float = Field(
         30.0, gt=0, le=3600, description="Maximum duration of a call; a longer one fails with `timeout`."
@@ -218,20 +200,7 @@ class RuntimeConfig(Table):
             raise ValueError(f'is required with type = "{kind}": a list of the program and its arguments')
         return value
 
-    @field_validator("base_url", "model", "api_key_env")
-    @classmethod
-    def _only_with_openai(cls, value: str | None, info: ValidationInfo) -> str | None:
-        kind = info.data.get("type", "openai")
-        if value is not None and kind != "openai":
-            raise ValueError(f'is allowed with type = "openai" only, and the type is "{kind}"')
-        return value
-
-    @field_validator("base_url", "model")
-    @classmethod
-    def _required_with_openai(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("type") == "openai":
-            raise ValueError('is required with type = "openai"')
-        return value
+    _openai_keys = _bound_to("type", "openai", "base_url", "model", "api_key_env", required=("base_url", "model"))
 
 
 class SessionsConfig(Table):
@@ -272,10 +241,7 @@ class ButlerConfig(Table):
     )
     description: str = Field("", description="The butler's purpose, sent to agents that connect.")
     port: int = Field(
-        8101,
-        ge=0,
-        le=65535,
-        description="The port to listen on; 0 means any free port. Each butler needs its own.",
+        8101, ge=0, le=65535, description="The port to listen on; 0 means any free port. Each butler needs its own."
     )
     database: DatabaseConfig = DatabaseConfig()
     auth: AuthConfig = AuthConfig()
@@ -300,14 +266,11 @@ class ButlerConfig(Table):
     @field_validator("schedule")
     @classmethod
     def _names_are_unique(cls, entries: list[ScheduleEntry]) -> list[ScheduleEntry]:
-        first: dict[str, int] = {}
-        for index, entry in enumerate(entries):
-            if first.setdefault(entry.name, index) != index:
-                raise validation_error_at(
-                    (index, "name"),
-                    f"{display_value(entry.name)} is already the name of butler.schedule[{first[entry.name]}]; "
-                    "each name is allowed once",
-                )
+        names = [entry.name for entry in entries]
+        for index, name in enumerate(names):
+            if (first := names.index(name)) != index:
+                taken = f"{display_value(name)} is already the name of butler.schedule[{first}]"
+                raise validation_error_at((index, "name"), f"{taken}; each name is allowed once")
         return entries
 
 
@@ -363,7 +326,7 @@ def _parse(text: str) -> dict[str, Any]:
 Model = TypeVar("Model", bound=Table)
 
 
-def _validate(model: type[Model], table: object, key: Key, problems: list[Problem]) -> Model | None:
+def _validate(model: type[Model], table: object, key: tuple[str, ...], problems: list[Problem]) -> Model | None:
     """Return the table as its model, or None after adding its problems to `problems`."""
     try:
         return model.model_validate(table)

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
-from butlers import cron
 from butlers.caller import validate_tenant
+from butlers.cron import validate_cron
 from butlers.errors import InvalidInput
 from butlers.toml_diagnostics import display_value
 
@@ -25,15 +25,15 @@ def _validate_text(text: str) -> str:
 
 def _validate_cron(expression: str) -> str:
     try:
-        return cron.validate_cron(expression)
+        return validate_cron(expression)
     except ValueError as error:
         raise ValueError(f"{display_value(expression)} {error}") from None
 
 
 def _validate_butler_name(name: str) -> str:
     if not BUTLER_NAME.fullmatch(name):
-        shown = display_value(name)
-        raise ValueError(f"{shown} can't name a butler: 1 to 40 of a-z, 0-9, _ and - are allowed, a letter first")
+        allowed = "1 to 40 of a-z, 0-9, _ and - are allowed, a letter first"
+        raise ValueError(f"{display_value(name)} can't name a butler: {allowed}")
     return name
 
 

@@ -53,12 +53,11 @@ class FileChange:
 
 def server_entry(config: Configuration, *, over_http: bool) -> Json:
     """Return the butler's entry in the configuration of an MCP client."""
-    butler = config.butler
     if not over_http:
         program, *arguments = _program()
         return {"command": program, "args": [*arguments, "run", str(config.folder.resolve()), "--stdio"], **_home()}
     entry: Json = {"type": "http", "url": f"{_address(config)}/mcp"}
-    if butler.auth.mode != "local":
+    if config.butler.auth.mode != "local":
         entry["headers"] = {"Authorization": "Bearer ${BUTLERS_KEY}"}
     return entry
 
@@ -87,38 +86,33 @@ def mcp_configuration(config: Configuration, *, over_http: bool) -> Json:
 
 def plan_connect(config: Configuration, project: Path, *, over_http: bool, local: bool) -> list[FileChange]:
     """Return the changes that add the butler and its hooks to the project; other entries stay."""
-    servers, settings = _read(project / SERVERS), _read(project / _settings(local=local))
-    entries = {
-        **_table(servers.value, "mcpServers", servers.path),
-        **mcp_configuration(config, over_http=over_http)["mcpServers"],
-    }
-    hooks = _without_own_hooks(_table(settings.value, "hooks", settings.path), config)
+    chosen, other = (LOCAL_SETTINGS, SETTINGS) if local else (SETTINGS, LOCAL_SETTINGS)
+    servers, settings = _read(project / SERVERS), _read(project / chosen)
+    entry = {config.butler.name: server_entry(config, over_http=over_http)}
+    hooks = _without_own_hooks(settings.table("hooks"), config)
     for event, command in _HOOK_COMMANDS.items():
         hooks[event] = [*hooks.get(event, []), {"hooks": [_hook(config, command)]}]
     return _changes(
-        servers.change_to({**servers.value, "mcpServers": entries}),
-        settings.change_to({**settings.value, "hooks": hooks}),
+        servers.change("mcpServers", servers.table("mcpServers") | entry),
+        settings.change("hooks", hooks),
         # Hooks in both files would run twice.
-        _remove_hooks(project / _settings(local=not local), config),
+        _remove_hooks(project / other, config),
     )
 
 
 def plan_remove(config: Configuration, project: Path) -> list[FileChange]:
     """Return the changes that remove the butler and its hooks from the project; other entries stay."""
     servers = _read(project / SERVERS)
-    entries = dict(_table(servers.value, "mcpServers", servers.path))
-    entries.pop(config.butler.name, None)
+    others = {name: entry for name, entry in servers.table("mcpServers").items() if name != config.butler.name}
     return _changes(
-        servers.change_to(_with_table(servers.value, "mcpServers", entries)),
+        servers.change("mcpServers", others),
         *(_remove_hooks(project / name, config) for name in (SETTINGS, LOCAL_SETTINGS)),
     )
 
 
 def _remove_hooks(path: Path, config: Configuration) -> FileChange:
-    """Return the change that removes this butler's hooks from a settings file."""
     settings = _read(path)
-    hooks = _without_own_hooks(_table(settings.value, "hooks", path), config)
-    return settings.change_to(_with_table(settings.value, "hooks", hooks))
+    return settings.change("hooks", _without_own_hooks(settings.table("hooks"), config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +123,19 @@ class _JsonFile:
     text: str | None
     value: Json
 
-    def change_to(self, value: Json) -> FileChange:
-        after = None if not value else json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    def table(self, name: str) -> Json:
+        table = self.value.get(name, {})
+        if not isinstance(table, dict):
+            hint = "Fix or delete it, then connect again."
+            raise ConfigurationFault(f"{self.path}: {name} is not an object", hint=hint)
+        return table
+
+    def change(self, name: str, table: Json) -> FileChange:
+        """Return the change that replaces a table, or removes it if it is empty."""
+        value = {key: entry for key, entry in {**self.value, name: table}.items() if key != name or table}
+        after = json.dumps(value, indent=2, ensure_ascii=False) + "\n" if value else None
         # Keep the formatting when the value is unchanged.
         return FileChange(self.path, self.text, self.text if value == self.value else after)
-
-
-def _settings(*, local: bool) -> str:
-    return LOCAL_SETTINGS if local else SETTINGS
 
 
 def _read(path: Path) -> _JsonFile:
@@ -152,20 +151,7 @@ def _read(path: Path) -> _JsonFile:
     return _JsonFile(path, text, value)
 
 
-def _table(value: Json, name: str, path: Path) -> Json:
-    table = value.get(name, {})
-    if not isinstance(table, dict):
-        raise ConfigurationFault(f"{path}: {name} is not an object", hint="Fix or delete it, then connect again.")
-    return table
-
-
-def _with_table(value: Json, name: str, table: Json) -> Json:
-    """Return `value` with its key `name` replaced by `table`, or removed if the table is empty."""
-    return {key: table if key == name else old for key, old in value.items() if table or key != name}
-
-
 def _without_own_hooks(hooks: Json, config: Configuration) -> Json:
-    """Return the hooks without those of this butler."""
     return {event: kept for event, groups in hooks.items() if (kept := list(_other_groups(groups, config)))}
 
 
@@ -184,8 +170,9 @@ def _other_groups(groups: Any, config: Configuration) -> Iterator[Any]:
 
 def _is_own_hook(hook: Any, config: Configuration) -> bool:
     command = hook.get("command") if isinstance(hook, Mapping) else None
-    endings = [shlex.join(["hook", name, str(config.folder.resolve())]) for name in _HOOK_COMMANDS.values()]
-    return isinstance(command, str) and any(command.endswith(f" {ending}") for ending in endings)
+    folder = str(config.folder.resolve())
+    endings = tuple(" " + shlex.join(["hook", name, folder]) for name in _HOOK_COMMANDS.values())
+    return isinstance(command, str) and command.endswith(endings)
 
 
 def _hook(config: Configuration, name: str) -> Json:

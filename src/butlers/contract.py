@@ -42,11 +42,7 @@ def tool(
     aliases: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Awaitable[Any]]], Tool]:
     """Declare a tool: its docstring is the description, its arguments follow the state and the caller."""
-
-    def declare(function: Callable[..., Awaitable[Any]]) -> Tool:
-        return Tool(function, read_only, destructive, idempotent, toolset, aliases or {})
-
-    return declare
+    return lambda function: Tool(function, read_only, destructive, idempotent, toolset, aliases or {})
 
 
 @dataclass(slots=True)

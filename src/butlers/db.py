@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -55,8 +53,7 @@ _REUSE_PLANS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PoolUsage:
+class PoolUsage(NamedTuple):
     """The size of the pool and its idle connections."""
 
     size: int
@@ -88,11 +85,7 @@ class Database:
         counts. With `reuse_plans` the server caches plans: for frequent statements that use an index.
         """
         with translate_errors():
-            async with (
-                self._tenant_slot(caller.tenant) as seconds_left,
-                self._connection(seconds_left) as connection,
-                connection.transaction(),
-            ):
+            async with self._connection(caller.tenant) as connection, connection.transaction():
                 await connection.execute(
                     _SET_TENANT + ("" if durable else _ASYNC_COMMIT) + (_REUSE_PLANS if reuse_plans else ""),
                     caller.tenant,
@@ -102,9 +95,7 @@ class Database:
 
     async def fetch_row(self, statement: str, *arguments: object) -> asyncpg.Record | None:
         """Return one row of a function that needs no tenant; row-level security hides all tables."""
-        with translate_errors():
-            async with self._connection() as connection:
-                return await connection.fetchrow(statement, *arguments)
+        return next(iter(await self.fetch_across_tenants(statement, *arguments)), None)
 
     async def fetch_across_tenants(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         """Return the rows of a function that reads across tenants; row-level security hides all tables."""
@@ -124,7 +115,8 @@ class Database:
             try:
                 yield bool(await connection.fetchval("select pg_try_advisory_lock(hashtextextended($1, 0))", name))
             finally:
-                await _close(connection)
+                with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                    await connection.close(timeout=1)
 
     def owner_connection(self) -> contextlib.AbstractAsyncContextManager[PlainConnection]:
         """Open a connection of the tables' owner; raise `Forbidden` if its credentials are unknown."""
@@ -148,34 +140,25 @@ class Database:
         except TimeoutError:
             self._pool.terminate()
 
-    @contextlib.asynccontextmanager
-    async def _tenant_slot(self, tenant: str) -> AsyncIterator[float]:
-        """Take one of the tenant's slots and yield the seconds left to wait for a connection."""
+    def _slots_of(self, tenant: str) -> asyncio.Semaphore:
         size = self._pool.get_max_size()
         # One tenant gets at most three quarters of the pool, so that a flood of its calls leaves some to the others.
-        slots = self._tenant_slots.setdefault(tenant, asyncio.Semaphore(size - size // 4))
-        deadline = time.monotonic() + POOL_TIMEOUT_SECONDS
-        try:
-            async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
-                await slots.acquire()
-        except TimeoutError:
-            raise _pool_exhausted() from None
-        try:
-            yield max(0.0, deadline - time.monotonic())
-        finally:
-            slots.release()
+        return self._tenant_slots.setdefault(tenant, asyncio.Semaphore(size - size // 4))
 
     @contextlib.asynccontextmanager
-    async def _connection(self, seconds: float = POOL_TIMEOUT_SECONDS) -> AsyncIterator[Connection]:
-        try:
-            with _translate_connect_errors():
-                connection = await self._pool.acquire(timeout=seconds)
-        except TimeoutError:
-            raise _pool_exhausted() from None
-        try:
+    async def _connection(self, tenant: str | None = None) -> AsyncIterator[Connection]:
+        """Yield a connection of the pool, in one of the tenant's slots; raise `Overloaded` if none gets free."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(POOL_TIMEOUT_SECONDS):
+                    if tenant is not None:
+                        await stack.enter_async_context(self._slots_of(tenant))
+                    with _translate_connect_errors():
+                        acquiring = self._pool.acquire(timeout=POOL_TIMEOUT_SECONDS)
+                        connection = await stack.enter_async_context(acquiring)
+            except TimeoutError:
+                raise Overloaded("every database connection is busy") from None
             yield connection
-        finally:
-            await self._pool.release(connection)
 
 
 async def connect(dsn: str, pool_size: int = 10, owner: Owner | None = None) -> Database:
@@ -204,15 +187,6 @@ async def _register_codecs(connection: PlainConnection) -> None:
 
 async def _skip_reset(_: PlainConnection) -> None:
     """Skip asyncpg's reset, one round trip: settings and locks end with their transaction."""
-
-
-async def _close(connection: PlainConnection) -> None:
-    with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        await connection.close(timeout=1)
-
-
-def _pool_exhausted() -> Overloaded:
-    return Overloaded("every database connection is busy")
 
 
 _LOCKED = Overloaded("another call holds a lock that this one needs")
@@ -275,7 +249,6 @@ def as_fault(error: BaseException) -> Fault | None:
 
 
 def _fault_from_sqlstate(error: BaseException) -> Fault | None:
-    """Return the fault for the SQLSTATE of a server error."""
     state = getattr(error, "sqlstate", None)
     if not isinstance(state, str):
         return None
@@ -288,7 +261,6 @@ def _fault_from_sqlstate(error: BaseException) -> Fault | None:
 
 
 def _fault_from_driver_error(error: BaseException) -> Fault | None:
-    """Return the fault for an error that the driver raised by itself."""
     if isinstance(error, TimeoutError):
         return TimedOut("the database took too long")
     # A broken pipe comes from the reader of our output; a lost database connection is reset instead.

@@ -8,11 +8,10 @@ from butlers.app import Butler
 from butlers.config import Configuration
 from butlers.contract import Check
 from butlers.cron import local_now
-from butlers.db import PlainConnection
 from butlers.environment import Environment
 from butlers.errors import Fault, Unavailable
 from butlers.host import job_runs, runtimes
-from butlers.provision import DatabaseLocation
+from butlers.provision import DatabaseLocation, open_connection
 
 
 async def run_checks(folder: Path, environment: Environment) -> list[Check]:
@@ -22,19 +21,15 @@ async def run_checks(folder: Path, environment: Environment) -> list[Check]:
         async for check in _generate_checks(folder, environment):
             checks.append(check)  # noqa: PERF401 — keep the checks made before a failure
     except Fault as fault:
-        checks.append(Check(_current_check(checks), "fail", fault.message, fault.hint))
+        # The check that was running is the first without a line.
+        running = next((name for name in _ORDER if name not in {check.name for check in checks}), "modules")
+        checks.append(Check(running, "fail", fault.message, fault.hint))
     return checks
 
 
 _OVERDUE_SECONDS = 600
 _MAX_BACKUP_AGE_DAYS = 30
 _ORDER = ("configuration", "runtime", "database", "schema", "row-level security", "modules")
-
-
-def _current_check(checks: list[Check]) -> str:
-    """Return the name of the check that was running: the first without a line."""
-    done = {check.name for check in checks}
-    return next((name for name in _ORDER if name not in done), "modules")
 
 
 async def _generate_checks(folder: Path, environment: Environment) -> AsyncIterator[Check]:
@@ -48,8 +43,12 @@ async def _generate_checks(folder: Path, environment: Environment) -> AsyncItera
             yield await _check_schema(location, config)
             await app.refuse_unsafe_database(location)
         yield Check("row-level security", "ok", f"forced on every table; {location.app} can't disable it")
-        async for check in _check_modules(location, config):
-            yield check
+        async with app.start_butler(config, location, pool_size=2) as butler:
+            for module in butler.modules:
+                for check in await module.checks():
+                    yield check
+            yield await _check_jobs(butler)
+            yield await _check_backup(butler)
 
 
 def _check_runtime(config: Configuration) -> Check:
@@ -65,37 +64,24 @@ def _check_runtime(config: Configuration) -> Check:
 
 
 async def _check_database(location: DatabaseLocation) -> Check:
-    async with app.application_connection(location) as connection:
+    async with open_connection(location.dsn) as connection:
         version = await connection.fetchval("show server_version")
-        extensions = await _extensions(connection)
-        where = "embedded" if location.cluster else "external"
-        return Check("database", "ok", f"{where} PostgreSQL {version}; {extensions}")
-
-
-async def _extensions(connection: PlainConnection) -> str:
-    rows = await connection.fetch(
-        "select extname, extversion from pg_extension where extname <> 'plpgsql' order by extname"
-    )
-    return ", ".join(f"{row['extname']} {row['extversion']}" for row in rows) or "no extensions yet"
+        extensions = await connection.fetchval(
+            "select string_agg(extname || ' ' || extversion, ', ' order by extname)"
+            " from pg_extension where extname <> 'plpgsql'"
+        )
+    where = "embedded" if location.cluster else "external"
+    return Check("database", "ok", f"{where} PostgreSQL {version}; {extensions or 'no extensions yet'}")
 
 
 async def _check_schema(location: DatabaseLocation, config: Configuration) -> Check:
-    migration = await app.ensure_migrated(location, app.migration_branches(config))
-    heads = ", ".join(branch.head for branch in app.migration_branches(config))
+    branches = app.migration_branches(config)
+    migration = await app.ensure_migrated(location, branches)
+    heads = ", ".join(branch.head for branch in branches)
     return Check("schema", "ok", f"at {heads}" if migration is None else f"migrated now, to {heads}")
 
 
-async def _check_modules(location: DatabaseLocation, config: Configuration) -> AsyncIterator[Check]:
-    async with app.start_butler(config, location, pool_size=2) as butler:
-        for module in butler.modules:
-            for check in await module.checks():
-                yield check
-        yield await _check_jobs(butler)
-        yield await _check_backup(butler)
-
-
 async def _check_jobs(butler: Butler) -> Check:
-    """Check that no job failed or is overdue."""
     jobs = {job_runs.job_key(job, butler.config.butler.name): job for job in app.all_jobs(butler)}
     now = local_now()
     statuses = await job_runs.job_statuses(butler.database, jobs, now)
@@ -112,9 +98,8 @@ async def _check_jobs(butler: Butler) -> Check:
 
 
 async def _check_backup(butler: Butler) -> Check:
-    """Check that the last backup is recent."""
-    runs = {row["job"]: row for row in await job_runs.latest_runs(butler.database)}
-    created_at = runs[backup.BACKUP_JOB]["succeeded_at"] if backup.BACKUP_JOB in runs else None
+    runs = await job_runs.latest_runs(butler.database)
+    created_at = next((run["succeeded_at"] for run in runs if run["job"] == backup.BACKUP_JOB), None)
     fix = "`butlers backup DIR FILE` makes one."
     if created_at is None:
         return Check("backup", "warn", "there is no backup yet", fix)

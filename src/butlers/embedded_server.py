@@ -125,16 +125,8 @@ def _initialise(data: Path) -> None:
     # A unique name: the initdb of a killed butler may still be writing to its own folder.
     new_data = Path(tempfile.mkdtemp(prefix="data.new.", dir=data.parent))
     _give_to_server_user(new_data)
-    _run(
-        "initdb",
-        f"--pgdata={new_data}",
-        f"--username={SUPERUSER}",
-        "--auth=trust",
-        "--encoding=UTF8",
-        "--locale-provider=builtin",
-        "--builtin-locale=C.UTF-8",
-        "--locale=C",
-    )
+    locale = ("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
+    _run("initdb", f"--pgdata={new_data}", f"--username={SUPERUSER}", "--auth=trust", *locale)
     new_data.rename(data)
 
 
@@ -159,13 +151,7 @@ def _start(data: Path, sockets: Path) -> None:
         stale.unlink(missing_ok=True)
     settings = {**_SETTINGS, **_memory_settings(), "unix_socket_directories": str(sockets)}
     options = " ".join(f"-c {name}={shlex.quote(value)}" for name, value in settings.items())
-    arguments = (
-        f"--pgdata={data}",
-        f"--log={data / 'server.log'}",
-        f"--options={options}",
-        "--wait",
-        "start",
-    )
+    arguments = (f"--pgdata={data}", f"--log={data / 'server.log'}", f"--options={options}", "--wait", "start")
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while True:
         try:
@@ -287,16 +273,11 @@ def _run(program: str, *arguments: str) -> None:
 
 
 def _server_uid() -> int:
-    """Return the user that the server runs as: ours, or a system user if we are root."""
+    """Return the user that the server runs as: ours or, if we are root, a system user, created if missing."""
     if os.geteuid() != 0:
         return os.geteuid()
-    try:
+    with contextlib.suppress(KeyError):
         return pwd.getpwnam(_SYSTEM_USER).pw_uid
-    except KeyError:
-        return _create_system_user()
-
-
-def _create_system_user() -> int:
     command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SYSTEM_USER]
     # Ignore errors of useradd: another butler may have created the user at the same time.
     with contextlib.suppress(OSError):

@@ -40,10 +40,6 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     return Environment(**values)
 
 
-def _absolute_path(path: str) -> Path:
-    return Path(path).expanduser().absolute()
-
-
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def check(value: str) -> str:
         if value.lower() not in allowed:
@@ -54,7 +50,7 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 
 _VARIABLES: Mapping[str, tuple[str, str | None, Callable[[str], Any]]] = {
-    "BUTLERS_HOME": ("home", "~/.local/share/butlers", _absolute_path),
+    "BUTLERS_HOME": ("home", "~/.local/share/butlers", lambda path: Path(path).expanduser().absolute()),
     "BUTLERS_DATABASE_URL": ("database_url", None, validate_database_url),
     "BUTLERS_ADMIN_DATABASE_URL": ("admin_database_url", None, validate_database_url),
     "BUTLERS_LOG": ("log_level", "info", _one_of(*LOG_LEVELS)),

@@ -81,22 +81,15 @@ class Transcript:
         """Add one line of the transcript file."""
         message = entry.get("message")
         content = message.get("content") if isinstance(message, Mapping) else None
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        texts = [text for part in _content_parts(parts) if isinstance(text := part.get("text"), str) and text.strip()]
+        content = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+        texts = [text for part in parts if isinstance(text := part.get("text"), str) and text.strip()]
         if entry.get("type") == "user" and not entry.get("isMeta"):
             self.prompts += [text for text in texts if not text.lstrip().startswith("<")]
         elif entry.get("type") == "assistant":
-            self.tools.update(
-                str(part.get("name")) for part in _content_parts(parts) if part.get("type") == "tool_use"
-            )
+            self.tools.update(str(part.get("name")) for part in parts if part.get("type") == "tool_use")
             self.last = "\n".join(texts) or self.last
         self.injected += "".join(_injected_context(entry))
-
-
-def _content_parts(content: Any) -> Iterator[Mapping[str, Any]]:
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, Mapping):
-            yield part
 
 
 def _injected_context(value: Any) -> Iterator[str]:
@@ -165,8 +158,8 @@ async def _call_in_process(
 ) -> Any:
     async with app.open_butler(config, read_environment()) as butler:
         caller = replace(butler.caller(actor="claude-code"), details=details)
-        tools = [(module, candidate) for module in butler.modules for candidate in module.tools()]
-        for module, candidate in tools:
-            if candidate.name == tool:
-                return await candidate.function(module.state, caller, **arguments)
+        for module in butler.modules:
+            for candidate in module.tools():
+                if candidate.name == tool:
+                    return await candidate.function(module.state, caller, **arguments)
     return None

@@ -11,8 +11,9 @@ import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
 
@@ -83,8 +84,7 @@ class Branch:
         return frozenset(match[1] for match in matches if match)
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(NamedTuple):
     """The revision of each branch before and after a migration."""
 
     before: Mapping[str, str | None]
@@ -111,13 +111,12 @@ async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner:
 
     Several processes may call it at once: one migrates, the others wait and find nothing to do.
     """
-    progress = _Progress()
-    with _translate_errors(progress):
-        async with _transaction(dsn, owner) as connection:
-            before = _positions(await connection.run_sync(_read_versions), branches)
-            await connection.run_sync(_run_upgrade, branches, progress)
-            progress.step = "granting the application's rights"
-            await grant_privileges(await _asyncpg_connection(connection), branches, app_role=app_role)
+    async with _transaction(dsn, owner) as (connection, progress):
+        before = _positions(await connection.run_sync(_read_versions), branches)
+        await connection.run_sync(_run, branches, None, progress)
+        progress.step = "granting the application's rights"
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        await grant_privileges(driver, branches, app_role=app_role)
     return Migration(before, {branch.label: branch.head for branch in branches})
 
 
@@ -125,12 +124,10 @@ async def downgrade(
     dsn: str, branch: Branch, target: str, *, branches: Sequence[Branch] = (), owner: str | None = None
 ) -> None:
     """Downgrade one branch to one of its revisions, or to "base"; `branches` are those it depends on."""
-    progress = _Progress()
     known = tuple({each.label: each for each in (*branches, branch)}.values())
-    with _translate_errors(progress):
-        async with _transaction(dsn, owner) as connection:
-            _positions(await connection.run_sync(_read_versions), known)
-            await connection.run_sync(_run_downgrade, known, f"{branch.label}@{target}", progress)
+    async with _transaction(dsn, owner) as (connection, progress):
+        _positions(await connection.run_sync(_read_versions), known)
+        await connection.run_sync(_run, known, f"{branch.label}@{target}", progress)
 
 
 async def grant_privileges(connection: asyncpg.Connection[Any], branches: Iterable[Branch], *, app_role: str) -> None:
@@ -176,10 +173,8 @@ class _Progress:
 def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str, str | None]:
     """Where each branch is. Revisions of branches that are not asked about are left alone."""
     positions: dict[str, str | None] = {branch.label: None for branch in branches}
-    for version in versions:
-        for branch in branches:
-            if not branch.owns(version):
-                continue
+    for version, branch in product(versions, branches):
+        if branch.owns(version):
             if version not in branch.revisions():
                 raise UnknownRevision(f"the database is at {version}, which this version of butlers does not know")
             positions[branch.label] = version
@@ -187,7 +182,7 @@ def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str,
 
 
 @asynccontextmanager
-async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnection]:
+async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[tuple[AsyncConnection, _Progress]]:
     """Open a transaction as the owner, with the migration lock and the search path `public`."""
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
@@ -196,13 +191,12 @@ async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[AsyncConnec
     engine = create_async_engine(
         "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn), poolclass=NullPool
     )
-    try:
-        # Alembic's `op` is global: two databases migrated at once would mix up their statements.
+    progress = _Progress()
+    # Alembic's `op` is global: two databases migrated at once would mix up their statements.
+    with _translate_errors(progress):
         async with _alembic_lock, engine.begin() as connection:
             await connection.run_sync(_prepare_session, owner)
-            yield connection
-    finally:
-        await engine.dispose()
+            yield connection, progress
 
 
 def _prepare_session(connection: Connection, owner: str | None) -> None:
@@ -221,15 +215,7 @@ def _prepare_session(connection: Connection, owner: str | None) -> None:
     connection.exec_driver_sql("set local search_path = public, pg_temp")
     connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
     if owner is not None:
-        connection.exec_driver_sql(f"set local role {_quote_identifier(owner)}")
-
-
-async def _asyncpg_connection(connection: AsyncConnection) -> asyncpg.Connection[Any]:
-    """Return the underlying asyncpg connection, in the same transaction."""
-    raw = await connection.get_raw_connection()
-    driver = raw.driver_connection
-    assert isinstance(driver, asyncpg.Connection)  # noqa: S101  for the type checker
-    return driver
+        connection.exec_driver_sql(f"set local role {quote_identifier(owner)}")
 
 
 def _read_versions(connection: Connection) -> list[str]:
@@ -247,29 +233,6 @@ def _known_versions(rows: Iterable[Any]) -> list[str]:
     return list(versions)
 
 
-def _run_upgrade(connection: Connection, branches: Sequence[Branch], progress: _Progress) -> None:
-    script = _script(branches)
-
-    def steps(heads: Any, _context: object) -> Iterator[Any]:
-        # Alembic's upgrade command uses this method, and there is no public one.
-        for step in script._upgrade_revs("heads", heads):  # noqa: SLF001
-            progress.step = f"migration {step.revision.revision}"
-            yield step
-
-    _run(connection, branches, script, steps)
-
-
-def _run_downgrade(connection: Connection, branches: Sequence[Branch], target: str, progress: _Progress) -> None:
-    script = _script(branches)
-
-    def steps(heads: Any, _context: object) -> Iterator[Any]:
-        for step in script._downgrade_revs(target, heads):  # noqa: SLF001  as above
-            progress.step = f"downgrade of migration {step.revision.revision}"
-            yield step
-
-    _run(connection, branches, script, steps)
-
-
 def _script(branches: Sequence[Branch]) -> ScriptDirectory:
     from alembic.script import ScriptDirectory
 
@@ -277,8 +240,8 @@ def _script(branches: Sequence[Branch]) -> ScriptDirectory:
     return ScriptDirectory(locations[0], version_locations=locations)
 
 
-def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirectory, steps: Any) -> None:
-    """Run the steps in Alembic, limited to the branches of this butler."""
+def _run(connection: Connection, branches: Sequence[Branch], target: str | None, progress: _Progress) -> None:
+    """Downgrade to the target, or upgrade to the heads without one, limited to the branches of this butler."""
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
 
@@ -288,6 +251,15 @@ def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirec
         def get_current_heads(self) -> tuple[str, ...]:
             return tuple(v for v in _read_versions(connection) if any(branch.owns(v) for branch in branches))
 
+    script = _script(branches)
+
+    def steps(heads: Any, _context: object) -> Iterator[Any]:
+        # Alembic's commands use these methods, and there are no public ones.
+        revisions = script._downgrade_revs(target, heads) if target else script._upgrade_revs("heads", heads)  # noqa: SLF001
+        for step in revisions:
+            progress.step = f"{'downgrade of ' if target else ''}migration {step.revision.revision}"
+            yield step
+
     options = {"script": script, "fn": steps, "version_table_schema": "public"}
     context = KnownBranches(connection.dialect, connection, options)
     with Operations.context(context):
@@ -295,7 +267,7 @@ def _run(connection: Connection, branches: Sequence[Branch], script: ScriptDirec
 
 
 def _grant_statements(branches: Iterable[Branch], app_role: str) -> Iterator[str]:
-    role = _quote_identifier(app_role)
+    role = quote_identifier(app_role)
     for branch in branches:
         for name, privileges in branch.rights.items():
             target = _grant_target(name)
@@ -310,7 +282,7 @@ def _grant_target(name: str) -> str:
     if match is None:
         raise ValueError(f"{name!r} does not name a table, function or sequence")
     kind, identifier, arguments = match.groups(default="")
-    return f"{kind} public.{_quote_identifier(identifier)}{arguments}"
+    return f"{kind} public.{quote_identifier(identifier)}{arguments}"
 
 
 def _check_privileges(text: str) -> str:
@@ -320,7 +292,8 @@ def _check_privileges(text: str) -> str:
     return ", ".join(privileges)
 
 
-def _quote_identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
+    """Return the name as a quoted identifier of SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

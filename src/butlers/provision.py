@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hashlib
 import hmac
 import logging
 import time
@@ -18,7 +17,7 @@ from butlers.config import Configuration
 from butlers.db import PlainConnection, translate_errors
 from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Unavailable
-from butlers.migrate import MIN_SERVER_VERSION
+from butlers.migrate import MIN_SERVER_VERSION, quote_identifier
 
 log = logging.getLogger("butlers.database")
 
@@ -45,17 +44,13 @@ class DatabaseLocation:
         """Open a connection of the owner; raise `ConfigurationFault` if its credentials are unknown."""
         if self.admin_dsn is None:
             raise ConfigurationFault(
-                "this needs the owner of the tables, and only the application's role is known",
-                hint=_TWO_URLS_HINT,
+                "this needs the owner of the tables, and only the application's role is known", hint=_TWO_URLS_HINT
             )
         with translate_errors():
-            connection = await connect(self.admin_dsn)
-            try:
+            async with open_connection(self.admin_dsn) as connection:
                 if self.owner is not None:
-                    await connection.execute(f"set role {_quote_identifier(self.owner)}")
+                    await connection.execute(f"set role {quote_identifier(self.owner)}")
                 yield connection
-            finally:
-                await connection.close()
 
     @contextlib.asynccontextmanager
     async def watch_server(self) -> AsyncIterator[None]:
@@ -100,11 +95,8 @@ async def _locate_embedded(butler: str, environment: Environment) -> DatabaseLoc
     owner, app = f"{database}_owner", f"{database}_app"
     try:
         with translate_errors():
-            connection = await connect(cluster.dsn("postgres"))
-            try:
+            async with open_connection(cluster.dsn("postgres")) as connection:
                 await _create_database(connection, database)
-            finally:
-                await connection.close()
             admin = cluster.dsn(database)
             await _create_roles(admin, owner=owner, app=app, password=None)
     except BaseException:
@@ -126,16 +118,12 @@ async def _acquire_server(home: Path) -> embedded_server.Cluster:
 
 async def _locate_by_one_url(url: str, butler: str) -> DatabaseLocation:
     """Locate by one URL: of an administrator, who creates the roles, or of the application on a prepared database."""
-    connection = await connect(url)
-    try:
-        rights = await connection.fetchrow(
-            "select current_user as role, rolsuper or rolcreaterole as creates_roles"
-            " from pg_roles where rolname = current_user"
+    async with open_connection(url) as connection:
+        [role] = await connection.fetch(
+            "select rolname, rolsuper or rolcreaterole as creates_roles from pg_roles where rolname = current_user"
         )
-    finally:
-        await connection.close()
-    if rights is None or not rights["creates_roles"]:
-        return DatabaseLocation(url, _user(url) or str(rights and rights["role"]))
+    if not role["creates_roles"]:
+        return DatabaseLocation(url, _user(url) or role["rolname"])
     owner, app = f"butler_{butler}_owner", f"butler_{butler}_app"
     password = _derive_password(url, app)
     await _create_roles(url, owner=owner, app=app, password=password)
@@ -148,21 +136,29 @@ async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
         app = _user(url)
     if app is None:
         raise ConfigurationFault("BUTLERS_DATABASE_URL names no role", hint="Write postgresql://ROLE:PASSWORD@…")
-    admin = await connect(admin_url)
-    try:
+    async with open_connection(admin_url) as admin:
         await _check_server_version(admin)
-        async with admin.transaction():
-            await admin.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", app)
-            if not await _role_exists(admin, app):
-                await _create_login_role(admin, app, _password(url))
-    except asyncpg.InsufficientPrivilegeError:
-        raise ConfigurationFault(
-            f"the role {app} does not exist and the administrator's role may not create it",
-            hint=f"As a role that may, run: CREATE ROLE {_quote_identifier(app)} LOGIN PASSWORD '…'.",
-        ) from None
-    finally:
-        await admin.close()
+        try:
+            async with admin.transaction():
+                await admin.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", app)
+                if not await _role_exists(admin, app):
+                    await _create_login_role(admin, app, password_of(url))
+        except asyncpg.InsufficientPrivilegeError:
+            raise ConfigurationFault(
+                f"the role {app} does not exist and the administrator's role may not create it",
+                hint=f"As a role that may, run: CREATE ROLE {quote_identifier(app)} LOGIN PASSWORD '…'.",
+            ) from None
     return DatabaseLocation(url, app, admin_url)
+
+
+@contextlib.asynccontextmanager
+async def open_connection(dsn: str) -> AsyncIterator[PlainConnection]:
+    """Yield a connection and close it at the end; raise the faults of `connect`."""
+    connection = await connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 async def connect(dsn: str) -> PlainConnection:
@@ -174,13 +170,14 @@ async def connect(dsn: str) -> PlainConnection:
                 return await asyncpg.connect(
                     dsn, timeout=_CONNECT_TIMEOUT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
                 )
-        except asyncpg.CannotConnectNowError as error:
-            # The server is starting, or recovering from a crash.
-            if time.monotonic() > deadline:
-                raise _connect_failure(dsn, error) from error
-            await asyncio.sleep(0.2)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            raise _connect_failure(dsn, error) from error
+            # Wait while the server is starting, or recovering from a crash.
+            if not isinstance(error, asyncpg.CannotConnectNowError) or time.monotonic() > deadline:
+                raise Unavailable(
+                    f"PostgreSQL can't be reached at {without_password(dsn)}: {type(error).__name__}",
+                    hint="Is the server running, and are host, database, role and password right? Then start again.",
+                ) from error
+            await asyncio.sleep(0.2)
 
 
 @contextlib.contextmanager
@@ -195,13 +192,6 @@ def _refuse_malformed_url() -> Iterator[None]:
         ) from None
 
 
-def _connect_failure(dsn: str, error: Exception) -> Unavailable:
-    return Unavailable(
-        f"PostgreSQL can't be reached at {without_password(dsn)}: {type(error).__name__}",
-        hint="Is the server running, and are host, database, role and password right? Then start again.",
-    )
-
-
 async def _check_server_version(connection: PlainConnection) -> None:
     version = connection.get_server_version()
     if version.major < MIN_SERVER_VERSION:
@@ -214,41 +204,36 @@ async def _create_database(connection: PlainConnection, name: str) -> None:
     """Create the database if it is missing; a lock lets several butlers of that name start at once."""
     await connection.execute("select pg_advisory_lock(hashtextextended($1, 1))", name)
     if not await connection.fetchval("select exists (select from pg_database where datname = $1)", name):
-        await connection.execute(f"create database {_quote_identifier(name)}")
+        await connection.execute(f"create database {quote_identifier(name)}")
 
 
 async def _create_roles(admin_dsn: str, *, owner: str, app: str, password: str | None) -> None:
     """Create the two roles with their rights, and the extensions that only an administrator can create."""
-    connection = await connect(admin_dsn)
-    try:
+    async with open_connection(admin_dsn) as connection:
         await _check_server_version(connection)
         async with connection.transaction():
             await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", owner)
             if not await _role_exists(connection, owner):
-                await connection.execute(f"create role {_quote_identifier(owner)} nologin")
-                await connection.execute(f"grant {_quote_identifier(owner)} to current_user")
-            if await _role_exists(connection, app):
-                if password is not None:
-                    await _set_password(connection, app, password)
-            else:
+                await connection.execute(f"create role {quote_identifier(owner)} nologin")
+                await connection.execute(f"grant {quote_identifier(owner)} to current_user")
+            if not await _role_exists(connection, app):
                 await _create_login_role(connection, app, password)
+            elif password is not None:
+                await _set_password(connection, app, password)
             await _grant_database_access(connection, owner, app)
             await _create_extensions(connection)
-    finally:
-        await connection.close()
 
 
 async def _grant_database_access(connection: PlainConnection, owner: str, app: str) -> None:
-    database = _quote_identifier(await connection.fetchval("select current_database()"))
-    for statement in (
-        f"revoke all on database {database} from public",
-        f"grant connect, create, temporary on database {database} to {_quote_identifier(owner)}",
-        f"grant connect on database {database} to {_quote_identifier(app)}",
-        "revoke create on schema public from public",
-        f"grant usage, create on schema public to {_quote_identifier(owner)}",
-        f"grant usage on schema public to {_quote_identifier(app)}",
-    ):
-        await connection.execute(statement)
+    database = quote_identifier(await connection.fetchval("select current_database()"))
+    await connection.execute(f"""
+        revoke all on database {database} from public;
+        grant connect, create, temporary on database {database} to {quote_identifier(owner)};
+        grant connect on database {database} to {quote_identifier(app)};
+        revoke create on schema public from public;
+        grant usage, create on schema public to {quote_identifier(owner)};
+        grant usage on schema public to {quote_identifier(app)};
+    """)
 
 
 async def _create_extensions(connection: PlainConnection) -> None:
@@ -258,13 +243,10 @@ async def _create_extensions(connection: PlainConnection) -> None:
         list(_EXTENSIONS),
     )
     for row in available:
-        try:
+        statement = f"create extension if not exists {quote_identifier(row['name'])} with schema public"
+        with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
             async with connection.transaction():
-                await connection.execute(
-                    f"create extension if not exists {_quote_identifier(row['name'])} with schema public"
-                )
-        except asyncpg.InsufficientPrivilegeError:
-            continue
+                await connection.execute(statement)
 
 
 async def _role_exists(connection: PlainConnection, role: str) -> bool:
@@ -273,7 +255,7 @@ async def _role_exists(connection: PlainConnection, role: str) -> bool:
 
 async def _create_login_role(connection: PlainConnection, role: str, password: str | None) -> None:
     await connection.execute(
-        f"create role {_quote_identifier(role)} login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
+        f"create role {quote_identifier(role)} login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
     )
     if password is not None:
         await _set_password(connection, role, password)
@@ -281,23 +263,19 @@ async def _create_login_role(connection: PlainConnection, role: str, password: s
 
 async def _set_password(connection: PlainConnection, role: str, password: str) -> None:
     # ALTER ROLE takes no parameters, so let the server quote the text.
-    statement = await connection.fetchval(
-        "select format('alter role %I password %L', $1::text, $2::text)", role, password
-    )
-    await connection.execute(statement)
+    quoting = "select format('alter role %I password %L', $1::text, $2::text)"
+    await connection.execute(await connection.fetchval(quoting, role, password))
 
 
 def _derive_password(admin_url: str, role: str) -> str | None:
     """Derive the application's password from the administrator's: the same on every machine, stored on none."""
-    secret = _password(admin_url)
-    if not secret:
-        return None
-    return hmac.new(secret.encode(), f"butlers:{role}".encode(), hashlib.sha256).hexdigest()
+    secret = password_of(admin_url)
+    return hmac.digest(secret.encode(), f"butlers:{role}".encode(), "sha256").hex() if secret else None
 
 
 async def refuse_unsafe(connection: PlainConnection) -> None:
     """Raise `ConfigurationFault` unless row-level security binds the connected role on every table with tenants."""
-    role = await connection.fetchrow(
+    [role] = await connection.fetch(
         """
         select session_user as name,
                bool_or(rolsuper) as is_superuser,
@@ -306,11 +284,10 @@ async def refuse_unsafe(connection: PlainConnection) -> None:
          where pg_has_role(session_user, oid, 'member')
         """
     )
-    if role is None or role["is_superuser"] or role["bypasses_rls"]:
-        reason = "is a superuser" if role is None or role["is_superuser"] else "bypasses row-level security"
+    if role["is_superuser"] or role["bypasses_rls"]:
+        reason = "is a superuser" if role["is_superuser"] else "bypasses row-level security"
         raise ConfigurationFault(
-            f"the application's role {role and role['name']} {reason}: tenants would not be isolated",
-            hint=_TWO_URLS_HINT,
+            f"the application's role {role['name']} {reason}: tenants would not be isolated", hint=_TWO_URLS_HINT
         )
     tables = await connection.fetch(
         """
@@ -363,10 +340,7 @@ def _user(url: str) -> str | None:
     return unquote(parts.username) if parts.username else dict(parse_qsl(parts.query)).get("user")
 
 
-def _password(url: str) -> str | None:
+def password_of(url: str) -> str | None:
+    """Return the password of a URL, whether the URL has it before the host or in the query."""
     parts = urlsplit(url)
     return unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")
-
-
-def _quote_identifier(identifier: str) -> str:
-    return '"' + identifier.replace('"', '""') + '"'

@@ -44,15 +44,13 @@ class KeyLines:
 
     def line_of(self, key: Key) -> int | None:
         """Return the line of the key or, if it has none, of the nearest enclosing key."""
-        for length in range(len(key), 0, -1):
-            if line := self._lines.get(key[:length]):
-                return line
-        return None
+        lines = (self._lines.get(key[:length]) for length in range(len(key), 0, -1))
+        return next(filter(None, lines), None)
 
     def _scan(self) -> None:
         """Record the line of every header and assignment; an assignment belongs to the table of the last header."""
         table: Key = ()
-        position = self._skip_gap(0)
+        position = self._skip(_GAP, 0)
         while position < len(self._text):
             if header := _HEADER.match(self._text, position):
                 table = self._open_table(_split_key(header[2]), repeated=header[1] == "[[")
@@ -63,8 +61,8 @@ class KeyLines:
                 self._record(key, position)
                 position = self._skip_value(key, assignment.end())
             else:
-                position = _end(_REST_OF_LINE, self._text, position) + 1
-            position = self._skip_gap(position)
+                position = self._skip(_REST_OF_LINE, position) + 1
+            position = self._skip(_GAP, position)
 
     def _open_table(self, parts: Sequence[str], *, repeated: bool) -> Key:
         """Return the key of the table that a header opens; an array of tables stands for its last element."""
@@ -108,8 +106,9 @@ class KeyLines:
             yield token
             position = token.end()
 
-    def _skip_gap(self, position: int) -> int:
-        return _end(_GAP, self._text, position)
+    def _skip(self, pattern: re.Pattern[str], position: int) -> int:
+        match = pattern.match(self._text, position)
+        return match.end() if match else position
 
 
 def _begins_element(symbol: str) -> bool:
@@ -118,16 +117,7 @@ def _begins_element(symbol: str) -> bool:
 
 def _split_key(raw: str) -> list[str]:
     """Return the names in a dotted key such as `a . "b c".'d'`."""
-    return [_unquote(match[0]) for match in _PART.finditer(raw)]
-
-
-def _unquote(part: str) -> str:
-    return str(tomllib.loads(f"name = {part}")["name"]) if part[0] in "\"'" else part
-
-
-def _end(pattern: re.Pattern[str], text: str, position: int) -> int:
-    match = pattern.match(text, position)
-    return match.end() if match else position
+    return [tomllib.loads(f"name = {part}")["name"] if part[0] in "\"'" else part for part in _PART.findall(raw)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from butlers.errors import Conflict
 from butlers.modules.memory.domain.decay import effective_confidence
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations import decay_sweep, feedback, management
-from butlers.modules.memory.store import facts, memories, rules
+from butlers.modules.memory.store import facts, memories
 from database.butler_processes import connected, eventually
 from memory.memory_fixtures import REQUEST, new_caller
 from memory.scripted_model import separate_butler
@@ -348,11 +348,14 @@ async def test_what_somebody_changes_while_the_sweep_waits_for_it_is_judged_by_w
     confidence, metadata = BEFORE[was]
     columns = {"confidence": "0.9", "metadata": f"'{metadata}'", "last_confirmed_at": confirmed_at_for(confidence)}
     (memory_id,) = await insert(archive, caller.tenant, table, **columns)
+    kind = MemoryType(table.removesuffix("s"))
     async with memory.transaction(caller) as tx:
         if how == "forget":
-            await memories.forget(tx, caller, MemoryType(table.removesuffix("s")), [UUID(memory_id)])
+            await memories.forget(tx, caller, kind, [UUID(memory_id)])
+        elif how == "confirm":
+            await memories.confirm(tx, caller, kind, UUID(memory_id))
         else:
-            await getattr({"facts": facts, "rules": rules}[table], how)(tx, caller, UUID(memory_id))
+            await facts.supersede(tx, caller, UUID(memory_id))
         sweeping = asyncio.create_task(decay_sweep.sweep(memory, caller))
         await wait_for_lock_waits(archive, 1)
     swept = await sweeping

@@ -10,6 +10,7 @@ import pytest
 
 from butlers.errors import NotFound, SessionFailed
 from butlers.host import job_runs, session_records
+from butlers.host.runtimes.runtime import RuntimeResult
 from butlers.modules.memory.domain.model import MemoryType, NewFact
 from butlers.modules.memory.operations import consolidation, erasure, writing
 from memory.lying_session import start_session
@@ -74,9 +75,10 @@ async def _store_in_records(memory, caller, word: str) -> None:
     """Store the word in the record of a session and of a job."""
     new = session_records.NewSession(uuid4(), "cli", f"buy {word}", "command", internal=False)
     await session_records.begin_session(memory.database, caller, new, uuid4(), waiting=False)
-    await session_records.finish_session(memory.database, caller, new, "succeeded", answer=f"bought {word}")
-    begun = await job_runs.claim_run(memory.database, caller, f"job {uuid4()}", None, datetime.now(UTC))
-    await job_runs.finish_run(memory.database, caller, begun.id, "failed", {"said": word}, f"no {word}")
+    answer = RuntimeResult(f"bought {word}")
+    await session_records.finish_session(memory.database, caller, new, "succeeded", result=answer)
+    run_id = await job_runs.claim_run(memory.database, caller, f"job {uuid4()}", None, datetime.now(UTC))
+    await job_runs.finish_run(memory.database, caller, run_id, "failed", {"said": word}, f"no {word}")
 
 
 async def test_of_an_erased_tenant_no_table_has_a_word_or_a_vector(memory, caller, tools, archive, word):

@@ -91,7 +91,10 @@ async def test_a_fact_that_is_not_believed_any_more_is_neither_confirmed_nor_cha
     await archive.change("fact", fact, validity=f"'{state}'")
     before = await archive.everything(tools.tenant)
     message = await tools.refusal("memory_confirm", type="fact", id=fact)
-    assert message == f"conflict: the fact {fact} is {state}. Store the corrected fact instead."
+    hint = {"superseded": "Use the fact that superseded it"}.get(
+        state, "Store a new fact instead, or restore this one."
+    )
+    assert message.startswith(f"conflict: the fact {fact} is {state}. {hint}")
     assert await archive.everything(tools.tenant) == before
     assert (await tools("memory_get", type="fact", id=fact))["lifecycle"] == state
 

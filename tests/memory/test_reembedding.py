@@ -22,7 +22,7 @@ from butlers.modules.memory.domain.model import MemoryType, NewFact, NewRule, Se
 from butlers.modules.memory.embedding import EmbeddingEngine
 from butlers.modules.memory.onnx_folder import OnnxFolder
 from butlers.modules.memory.operations import decay_sweep, management, reading, reembedding, writing
-from butlers.modules.memory.operations.retry import retry_when_busy
+from butlers.modules.memory.operations.batching import retry_when_busy
 from memory.memory_fixtures import REQUEST, write_butler
 from memory.scripted_model import separate_butler, store_episodes
 

@@ -347,7 +347,7 @@ async def test_a_view_shows_the_rows_of_the_current_tenant_alone(app: asyncpg.Co
         await app.execute(FACT, name, "user")
         await app.execute(EPISODE, name)
         await app.execute(RULE, name)
-    for view, rows in (("memories", 3), ("pending_episodes", 1)):
+    for view, rows in (("memories", 3), ("claimable_episodes", 1)):
         tenants = await app.fetch(f"select tenant_id from {view}")
         assert [row["tenant_id"] for row in tenants] == ["a"] * rows
 
@@ -358,7 +358,7 @@ async def test_every_view_applies_the_policies_of_its_tables(schema: asyncpg.Con
     )
     assert {row["relname"]: row["reloptions"] for row in views} == {
         "memories": ["security_invoker=true"],
-        "pending_episodes": ["security_invoker=true"],
+        "claimable_episodes": ["security_invoker=true"],
     }
 
 

@@ -15,8 +15,7 @@ from butlers.cli.output import AsJson, Folder, command
 async def backup(
     folder: Folder,
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="The file. Default: the butler's name and the time."),
+        Path | None, typer.Argument(metavar="[FILE]", help="The file. Default: the butler's name and the time.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -20,8 +20,7 @@ Aliases = Annotated[list[str] | None, typer.Option(help="Other names: a,b or the
 Metadata = Annotated[str | None, typer.Option(help="A JSON object to store with it.")]
 
 
-@app.command()
-@tool_command("entity_create")
+@tool_command("entity_create", app)
 def create(
     folder: Folder,
     canonical_name: Name,
@@ -29,8 +28,6 @@ def create(
     aliases: Aliases = None,
     metadata: Metadata = None,
     idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create an entity.
 
@@ -38,17 +35,15 @@ def create(
     """
 
 
-@app.command()
-@tool_command("entity_get")
-def get(folder: Folder, entity_id: EntityId, tenant: Tenant = None, as_json: AsJson = False) -> None:
+@tool_command("entity_get", app)
+def get(folder: Folder, entity_id: EntityId) -> None:
     """Show one entity with all its fields, also a merged one.
 
     Example: `butlers memory entity get . 3f2a8c1e-…`
     """
 
 
-@app.command()
-@tool_command("entity_update")
+@tool_command("entity_update", app)
 def update(
     folder: Folder,
     entity_id: EntityId,
@@ -58,8 +53,6 @@ def update(
     ] = None,
     metadata: Annotated[str | None, typer.Option(help="A JSON object to add to its metadata.")] = None,
     idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Change an entity's name, aliases or metadata.
 
@@ -87,12 +80,8 @@ async def resolve(
     Example: `butlers memory entity resolve . Chloe --topic tennis`
     """
     hints = {"topic": topic, "mentioned_with": split_values(mentioned_with), "domain_scores": domain_scores}
-    arguments = {
-        "name": name,
-        "entity_type": entity_type,
-        "context_hints": {hint: value for hint, value in hints.items() if value is not None} or None,
-        "enable_fuzzy": enable_fuzzy,
-    }
+    given = {hint: value for hint, value in hints.items() if value is not None} or None
+    arguments = {"name": name, "entity_type": entity_type, "context_hints": given, "enable_fuzzy": enable_fuzzy}
     await call_tool("entity_resolve", folder, tenant, as_json, arguments)
 
 
@@ -115,12 +104,8 @@ async def merge(
     """
     if not yes:
         await _preview_and_ask(folder, tenant, source_entity_id, target_entity_id)
-    arguments = {
-        "source_entity_id": source_entity_id,
-        "target_entity_id": target_entity_id,
-        "idempotency_key": idempotency_key,
-    }
-    await call_tool("entity_merge", folder, tenant, as_json, arguments)
+    ids = {"source_entity_id": source_entity_id, "target_entity_id": target_entity_id}
+    await call_tool("entity_merge", folder, tenant, as_json, {**ids, "idempotency_key": idempotency_key})
 
 
 @app.command(name="list")

@@ -31,10 +31,7 @@ def entity_list(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Render entities with the number of their facts; a merged one with its former name."""
     if not answer:
         return Text("There are no entities.")
-    rows = [
-        {"facts": each["live_facts"], "merged_into": each["merged_into"], **_entity(each, each["id"])}
-        for each in answer
-    ]
+    rows = [{**each, "facts": each["live_facts"], **_entity(each, each["id"])} for each in answer]
     return TextTable(f"facts | {_ENTITY} / merged_into:", rows)
 
 
@@ -84,9 +81,8 @@ def _entity(entity: Mapping[str, Any], entity_id: str) -> dict[str, object]:
 
 
 VIEWS: Mapping[str, View] = {
+    **dict.fromkeys(("entity_get", "entity_update"), record),
     "entity_create": created,
-    "entity_get": record,
-    "entity_update": record,
     "entity_resolve": candidates,
     "entity_merge": merged,
 }

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from butlers.cli import entities, memory_export, memory_jobs, memory_removal
-from butlers.cli.memory_client import Key, Tenant, tool_command
-from butlers.cli.output import HERE, AsJson, Folder
+from butlers.cli.memory_client import Key, tool_command
+from butlers.cli.output import HERE, Folder
 
 app = typer.Typer(help="Store, search and maintain memories; export and import them.", no_args_is_help=True)
 
@@ -16,8 +16,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The memory's id, from a s
 RuleId = Annotated[str, typer.Argument(metavar="RULE_ID", help="The rule's id, from a search.")]
 Importance = Annotated[float | None, typer.Option(help="0 (trivial) to 10 (vital). Default: 5.")]
 Permanence = Annotated[
-    str | None,
-    typer.Option(help="How slowly it fades: permanent, stable, standard, volatile or ephemeral."),
+    str | None, typer.Option(help="How slowly it fades: permanent, stable, standard, volatile or ephemeral.")
 ]
 StoreScope = Annotated[str | None, typer.Option(help="global, or a butler's name. Default: global.")]
 Scope = Annotated[
@@ -28,8 +27,7 @@ Limit = Annotated[int | None, typer.Option(help="The maximum number of results, 
 Butler = Annotated[str | None, typer.Option(help="The butler's name. Any other butler is refused.")]
 
 
-@app.command()
-@tool_command("memory_store_fact")
+@tool_command("memory_store_fact", app)
 def store_fact(
     folder: Folder,
     subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject of the fact: user, or a name.")],
@@ -41,8 +39,6 @@ def store_fact(
     tags: Tags = None,
     entity_id: Annotated[str | None, typer.Option(help="The id of the entity it is about.")] = None,
     idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Store a fact. It supersedes the fact with the same subject and predicate.
 
@@ -50,8 +46,7 @@ def store_fact(
     """
 
 
-@app.command()
-@tool_command("memory_store_rule")
+@tool_command("memory_store_rule", app)
 def store_rule(
     folder: Folder,
     content: Content,
@@ -59,8 +54,6 @@ def store_rule(
     tags: Tags = None,
     permanence: Permanence = None,
     idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Store a rule: how to do something well.
 
@@ -68,8 +61,7 @@ def store_rule(
     """
 
 
-@app.command()
-@tool_command("memory_store_episode")
+@tool_command("memory_store_episode", app)
 def store_episode(
     folder: Folder,
     content: Content,
@@ -77,8 +69,6 @@ def store_episode(
     session_id: Annotated[str | None, typer.Option(help="The id of its session, a UUID.")] = None,
     importance: Importance = None,
     idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Store an episode. Consolidation turns it into facts and rules before it expires.
 
@@ -86,8 +76,7 @@ def store_episode(
     """
 
 
-@app.command()
-@tool_command("memory_search")
+@tool_command("memory_search", app)
 def search(
     folder: Folder,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Words or a question.")],
@@ -100,8 +89,6 @@ def search(
     min_confidence: Annotated[
         float | None, typer.Option(help="Leave out memories with less confidence, 0 to 1.")
     ] = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Search episodes, facts and rules. The search does not count as use.
 
@@ -109,15 +96,12 @@ def search(
     """
 
 
-@app.command()
-@tool_command("memory_recall")
+@tool_command("memory_recall", app)
 def recall(
     folder: Folder,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, in a few words.")],
     scope: Scope = None,
     limit: Limit = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Recall the facts and rules that matter for a topic. They count as used.
 
@@ -125,15 +109,12 @@ def recall(
     """
 
 
-@app.command()
-@tool_command("memory_context")
+@tool_command("memory_context", app)
 def context(
     folder: Folder,
     trigger_prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt of the session.")],
     butler: Butler = None,
     token_budget: Annotated[int | None, typer.Option(help="The maximum number of tokens.")] = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print the memories that a session with this prompt starts with.
 
@@ -141,72 +122,44 @@ def context(
     """
 
 
-@app.command()
-@tool_command("memory_get")
-def get(folder: Folder, memory_type: Type, memory_id: Id, tenant: Tenant = None, as_json: AsJson = False) -> None:
+@tool_command("memory_get", app)
+def get(folder: Folder, memory_type: Type, memory_id: Id) -> None:
     """Show one memory with all its fields, in any state.
 
     Example: `butlers memory get . fact 3f2a8c1e-…`
     """
 
 
-@app.command()
-@tool_command("memory_confirm")
-def confirm(
-    folder: Folder,
-    memory_type: Type,
-    memory_id: Id,
-    idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
-) -> None:
+@tool_command("memory_confirm", app)
+def confirm(folder: Folder, memory_type: Type, memory_id: Id, idempotency_key: Key = None) -> None:
     """Confirm that a fact or rule still holds. Unconfirmed ones fade.
 
     Example: `butlers memory confirm . fact 3f2a8c1e-…`
     """
 
 
-@app.command()
-@tool_command("memory_forget")
-def forget(
-    folder: Folder,
-    memory_type: Type,
-    memory_id: Id,
-    idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
-) -> None:
+@tool_command("memory_forget", app)
+def forget(folder: Folder, memory_type: Type, memory_id: Id, idempotency_key: Key = None) -> None:
     """Forget a memory: no search finds it. It can be restored.
 
     Example: `butlers memory forget . fact 3f2a8c1e-…`
     """
 
 
-@app.command()
-@tool_command("memory_restore")
-def restore(
-    folder: Folder,
-    memory_type: Type,
-    memory_id: Id,
-    idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
-) -> None:
+@tool_command("memory_restore", app)
+def restore(folder: Folder, memory_type: Type, memory_id: Id, idempotency_key: Key = None) -> None:
     """Restore a forgotten memory.
 
     Example: `butlers memory restore . fact 3f2a8c1e-…`
     """
 
 
-@app.command()
-@tool_command("memory_links")
+@tool_command("memory_links", app)
 def links(
     folder: Folder,
     memory_type: Type,
     memory_id: Id,
     direction: Annotated[str | None, typer.Option(help="outgoing, incoming or both. Default: both.")] = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show the links of a memory: its sources, and what it supersedes, supports or contradicts.
 
@@ -214,35 +167,28 @@ def links(
     """
 
 
-@app.command()
-@tool_command("memory_history")
-def history(folder: Folder, memory_type: Type, memory_id: Id, tenant: Tenant = None, as_json: AsJson = False) -> None:
+@tool_command("memory_history", app)
+def history(folder: Folder, memory_type: Type, memory_id: Id) -> None:
     """Show the events of a memory, the facts it superseded and those that superseded it.
 
     Example: `butlers memory history . fact 3f2a8c1e-…`
     """
 
 
-@app.command()
-@tool_command("memory_mark_helpful")
-def helpful(
-    folder: Folder, rule_id: RuleId, idempotency_key: Key = None, tenant: Tenant = None, as_json: AsJson = False
-) -> None:
+@tool_command("memory_mark_helpful", app)
+def helpful(folder: Folder, rule_id: RuleId, idempotency_key: Key = None) -> None:
     """Report that a rule helped.
 
     Example: `butlers memory helpful . 3f2a8c1e-…`
     """
 
 
-@app.command()
-@tool_command("memory_mark_harmful")
+@tool_command("memory_mark_harmful", app)
 def harmful(
     folder: Folder,
     rule_id: RuleId,
     reason: Annotated[str | None, typer.Option(help="What went wrong, in one sentence.")] = None,
     idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Report that a rule did harm.
 
@@ -250,13 +196,10 @@ def harmful(
     """
 
 
-@app.command()
-@tool_command("memory_stats")
+@tool_command("memory_stats", app)
 def stats(
     folder: Folder = HERE,
     scope: Annotated[str | None, typer.Option(help="Count global and this scope. Default: all.")] = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Count memories by type and state.
 
@@ -264,7 +207,6 @@ def stats(
     """
 
 
-for commands in (memory_export.COMMANDS, memory_jobs.COMMANDS, memory_removal.COMMANDS):
-    for name, function in commands.items():
-        app.command(name=name)(function)
+for function in (*memory_export.COMMANDS, *memory_jobs.COMMANDS, *memory_removal.COMMANDS):
+    app.command(function.__name__.strip("_").replace("_", "-"))(function)
 app.add_typer(entities.app, name="entity")

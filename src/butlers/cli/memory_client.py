@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from butlers.cli.output import command, show
+from butlers.cli.output import AsJson, command, show
 from butlers.errors import ConfigurationFault, InvalidInput
 
 if TYPE_CHECKING:
@@ -36,15 +37,18 @@ async def open_memory(folder: Path, tenant: str | None) -> "AsyncIterator[tuple[
         yield module.state, butler.caller(tenant)
 
 
-def tool_command(tool: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a command that calls a tool with the command's own arguments; the function is only a signature."""
+def tool_command(tool: str, app: typer.Typer | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command that calls a tool with the declared arguments and has --tenant and --json; add it to the app."""
 
-    def decorate(signature: Callable[..., None]) -> Callable[..., None]:
-        @wraps(signature)
-        async def run(folder: Path, tenant: str | None, as_json: bool, **arguments: Any) -> None:
+    def decorate(declared: Callable[..., None]) -> Callable[..., None]:
+        async def run(folder: Path, tenant: Tenant = None, as_json: AsJson = False, **arguments: Any) -> None:
             await call_tool(tool, folder, tenant, as_json, arguments)
 
-        return command(run)
+        _, *shared, _ = signature(run).parameters.values()
+        shown = signature(declared)
+        run.__signature__ = shown.replace(parameters=[*shown.parameters.values(), *shared])  # type: ignore[attr-defined]
+        made = command(wraps(declared)(run))
+        return app.command()(made) if app else made
 
     return decorate
 

@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TextIO
@@ -76,7 +76,7 @@ async def import_(
     show(summary | _speed(report.memories, started), memory_views.transfer, as_json=as_json)
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {"export": export, "import": import_}
+COMMANDS = (export, import_)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The `butlers memory consolidate`, `dead-letters`, `sweep`, `cleanup` and `reembed` commands."""
 
-from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -127,10 +126,8 @@ def dead_letters(
     episode_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="The episodes to retry. Default: all.")
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Consolidate them again.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Make them pending for the next consolidation.")] = False,
     idempotency_key: Key = None,
-    tenant: Tenant = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show the dead-lettered episodes with their errors, or retry them.
 
@@ -138,10 +135,4 @@ def dead_letters(
     """
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {
-    "consolidate": consolidate,
-    "dead-letters": dead_letters,
-    "sweep": sweep,
-    "cleanup": cleanup,
-    "reembed": reembed,
-}
+COMMANDS = (consolidate, dead_letters, sweep, cleanup, reembed)

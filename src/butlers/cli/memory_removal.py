@@ -1,7 +1,6 @@
 """The `butlers memory retract-from` and `erase` commands."""
 
 import sys
-from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -95,4 +94,4 @@ def _ask(question: str, refusal: str) -> None:
     ask(question, refusal)
 
 
-COMMANDS: Mapping[str, Callable[..., None]] = {"retract-from": retract_from, "erase": erase}
+COMMANDS = (retract_from, erase)

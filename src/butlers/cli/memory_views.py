@@ -38,9 +38,8 @@ def search_results(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
         return Text("Nothing was found.")
     rows = [
         {
-            "score": memory["score"],
-            "memory": _heading(memory, "memory_type", "subject", "predicate", "maturity"),
-            "content": memory["content"],
+            **memory,
+            "memory": _heading(memory, "maturity"),
             "id": styled(memory["id"], "dim"),
             "signals": _signals(memory),
         }
@@ -69,11 +68,7 @@ def links(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
     if not answer:
         return Text("The memory has no links.")
     rows = [
-        {
-            "relation": link["relation"],
-            "from": "{source_type} {source_id}".format(**link),
-            "to": "{target_type} {target_id}".format(**link),
-        }
+        {**link, "from": "{source_type} {source_id}".format(**link), "to": "{target_type} {target_id}".format(**link)}
         for link in answer
     ]
     return TextTable("relation | from: / to:", rows)
@@ -82,11 +77,7 @@ def links(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
 def history(answer: Mapping[str, Any]) -> RenderableType:
     """Render the events of a memory, and the facts before and after it."""
     events = [
-        {
-            "when": _time(event["occurred_at"]),
-            "event": f"{event['event_type']} by {event['actor']}",
-            "payload": event["payload"],
-        }
+        {**event, "when": _time(event["occurred_at"]), "event": "{event_type} by {actor}".format(**event)}
         for event in answer["events"]
     ]
     parts: list[RenderableType] = [
@@ -122,12 +113,7 @@ def consolidation(answer: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [fields(counts)]
     if answer.get("learned"):
         rows = [
-            {
-                "learned": _heading(memory, "memory_type", "subject", "predicate"),
-                "content": memory["content"],
-                "id": memory["id"],
-                "from": "\n".join(memory["evidence"]),
-            }
+            {**memory, "learned": _heading(memory), "from": "\n".join(memory["evidence"])}
             for memory in answer["learned"]
         ]
         parts.append(TextTable("from | learned / content / id", rows))
@@ -153,10 +139,8 @@ def retraction(answer: Mapping[str, Any]) -> RenderableType:
         return Text("Nothing came from there.")
     rows = [
         {
-            "state": memory["state"],
-            "memory": _heading(memory, "memory_type", "subject", "predicate"),
-            "content": memory["content"],
-            "id": memory["id"],
+            **memory,
+            "memory": _heading(memory),
             "corroborated_by": f"{memory['corroborated_by']} other episodes" if "corroborated_by" in memory else "",
         }
         for memory in answer["found"]
@@ -193,9 +177,9 @@ def dead_letters(answer: Mapping[str, Any]) -> RenderableType:
         return Text("There are no dead letters.")
     rows = [
         {
+            **episode,
             "when": _time(episode["created_at"]),
             "episode": episode["content"],
-            "id": episode["id"],
             "error": episode["last_consolidation_error"],
         }
         for episode in answer["dead_letters"]
@@ -204,6 +188,8 @@ def dead_letters(answer: Mapping[str, Any]) -> RenderableType:
 
 
 def _heading(memory: Mapping[str, Any], *names: str) -> Text:
+    """Return the memory's type and key, and its values of these names, in bold."""
+    names = ("memory_type", "subject", "predicate", *names)
     return styled(Text(" · ").join(visible(memory[name]) for name in names if memory.get(name)), "bold")
 
 
@@ -216,18 +202,13 @@ def _time(iso: str) -> datetime:
     return datetime.fromisoformat(iso)
 
 
+_CHANGES = ("confirm", "mark_helpful", "mark_harmful", "forget", "restore")
 VIEWS: Mapping[str, View] = {
-    "memory_store_episode": stored("episode"),
-    "memory_store_fact": stored("fact"),
-    "memory_store_rule": stored("rule"),
+    **{f"memory_store_{kind}": stored(kind) for kind in ("episode", "fact", "rule")},
+    **{f"memory_{change}": record for change in _CHANGES},
     "memory_search": search_results,
     "memory_recall": search_results,
     "memory_get": record,
-    "memory_confirm": record,
-    "memory_mark_helpful": record,
-    "memory_mark_harmful": record,
-    "memory_forget": record,
-    "memory_restore": record,
     "memory_stats": statistics,
     "memory_links": links,
     "memory_history": history,

@@ -31,6 +31,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Make a command of an async function: a fault becomes one line on stderr and exit code 1."""
 
+    is_run = function.__name__ == "run"
+
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         from butlers.environment import read_environment
@@ -38,7 +40,8 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 
         try:
             env = read_environment()
-            logs.configure_logging(env.log_level if _logs_everything(function) else "warning", env.log_format)
+            logs_everything = is_run or os.environ.get("BUTLERS_LOG", "").strip()
+            logs.configure_logging(env.log_level if logs_everything else "warning", env.log_format)
             asyncio.run(function(*args, **kwargs))
         except Fault as fault:
             message = f"butlers: {fault.message.rstrip('.')}. {fault.hint}".rstrip()
@@ -46,7 +49,7 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
             raise typer.Exit(1) from None
         except asyncio.CancelledError:
             # SIGTERM is the normal end of a running butler and a failure of every other command.
-            raise typer.Exit(0 if function.__name__ == "run" else 143) from None
+            raise typer.Exit(0 if is_run else 143) from None
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except typer.Exit:
@@ -61,11 +64,6 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
             raise typer.Exit(1) from None
 
     return run
-
-
-def _logs_everything(function: Callable[..., object]) -> bool:
-    """Return whether a command logs more than warnings: `run` does, and every command when BUTLERS_LOG is set."""
-    return function.__name__ == "run" or bool(os.environ.get("BUTLERS_LOG", "").strip())
 
 
 def ask(question: str, refusal: str) -> None:

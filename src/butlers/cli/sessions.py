@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,10 +46,7 @@ async def trigger(
     if not as_json:
         show(result.text.rstrip(), memory_views.plain, as_json=False)
         return
-    usage = result.usage and {
-        "input_tokens": result.usage.input_tokens,
-        "output_tokens": result.usage.output_tokens,
-    }
+    usage = result.usage and asdict(result.usage)
     typer.echo(json.dumps({"session_id": str(result.session_id), "answer": result.text, "usage": usage}))
 
 
@@ -126,11 +124,7 @@ def session_start(folder: Folder = HERE) -> None:
     """
     from butlers import hooks
 
-    async def work() -> None:
-        if output := await hooks.session_start(folder, sys.stdin.read()):
-            typer.echo(output)
-
-    _run_hook(work)
+    _run_hook(hooks.session_start, folder)
 
 
 @hook.command("session-end")
@@ -141,19 +135,18 @@ def session_end(folder: Folder = HERE) -> None:
     """
     from butlers import hooks
 
-    async def work() -> None:
-        await hooks.session_end(folder, sys.stdin.read())
-
-    _run_hook(work)
+    _run_hook(hooks.session_end, folder)
 
 
-def _run_hook(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a hook. An error becomes one line on stderr, and the exit code is 0."""
+def _run_hook(run: Callable[[Path, str], Coroutine[Any, Any, str | bool]], folder: Path) -> None:
+    """Run a hook and print its text, if any. An error becomes one line on stderr, and the exit code is 0."""
     from butlers.host import logs
 
     try:
         logs.configure_logging("warning", "console")
-        asyncio.run(work())
+        output = asyncio.run(run(folder, sys.stdin.read()))
+        if isinstance(output, str) and output:
+            typer.echo(output)
     except Exception as error:  # noqa: BLE001 — an error of the memory must not stop the session
         reason = error.message if isinstance(error, Fault) else type(error).__name__
         typer.echo(f"butlers: the session continues without memory: {reason}", err=True)

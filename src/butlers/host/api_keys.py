@@ -2,8 +2,10 @@
 
 import hashlib
 import hmac
+import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -18,6 +20,7 @@ from butlers.errors import InvalidInput, NotFound
 
 PREFIX = "butlers"
 ROLES = frozenset({"admin"})
+_KEY = re.compile(PREFIX + "_([0-9a-f]{32})_(.+)")
 _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "keys.sql"), "asyncpg")
 
 
@@ -50,7 +53,7 @@ class Key:
     tenant: str
     id: UUID
     actor: str
-    roles: tuple[str, ...]
+    roles: Sequence[str]
     elevated: bool
     created_at: datetime
     expires_at: datetime | None
@@ -66,22 +69,13 @@ class Key:
 async def create_key(owner: PlainConnection, key: NewKey) -> tuple[UUID, str]:
     """Store a key; return its id and its text, which can't be read again later."""
     key_id, secret = uuid4(), secrets.token_urlsafe(32)
-    await _queries.insert_key(
-        owner,
-        tenant_id=key.tenant,
-        id=key_id,
-        actor=key.actor,
-        roles=list(key.roles),
-        elevated=key.elevated,
-        secret_hash=_hash_secret(secret),
-        expires_at=key.expires_at,
-    )
+    await _queries.insert_key(owner, id=key_id, secret_hash=hash_secret(secret), **asdict(key))
     return key_id, f"{PREFIX}_{key_id.hex}_{secret}"
 
 
 async def list_keys(owner: PlainConnection) -> list[Key]:
     """Return all keys of all tenants, newest first."""
-    return [_to_key(row) async for row in _queries.list_keys(owner)]
+    return [Key(**row) async for row in _queries.list_keys(owner)]
 
 
 async def revoke_key(owner: PlainConnection, key_id: UUID) -> None:
@@ -92,33 +86,14 @@ async def revoke_key(owner: PlainConnection, key_id: UUID) -> None:
 
 async def find_active_key(database: Database, text: str) -> asyncpg.Record | None:
     """Return the row of the key with this text, or None if it is unknown, expired or revoked."""
-    key_id, secret = _split_key(text)
-    if key_id is None:
+    parts = _KEY.fullmatch(text)
+    row = await database.fetch_row(_queries.find_key.sql, UUID(hex=parts[1])) if parts else None
+    if parts is None or row is None or not hmac.compare_digest(row["secret_hash"], hash_secret(parts[2])):
         return None
-    row = await database.fetch_row(_queries.find_key.sql, key_id)
-    if row is None or not hmac.compare_digest(row["secret_hash"], _hash_secret(secret)):
-        return None
-    now = datetime.now(UTC)
-    is_active = row["revoked_at"] is None and (row["expires_at"] is None or row["expires_at"] > now)
-    return row if is_active else None
+    is_expired = row["expires_at"] is not None and row["expires_at"] <= datetime.now(UTC)
+    return None if is_expired or row["revoked_at"] else row
 
 
-def _split_key(text: str) -> tuple[UUID | None, str]:
-    prefix, _, rest = text.partition("_")
-    key_id, _, secret = rest.partition("_")
-    try:
-        return (UUID(hex=key_id), secret) if prefix == PREFIX and secret else (None, "")
-    except ValueError:
-        return None, ""
-
-
-def _hash_secret(secret: str) -> bytes:
-    # A fast hash is enough: the secret has 256 random bits, and every call computes it.
+def hash_secret(secret: str) -> bytes:
+    """Return the hash; a fast one is enough, because a secret has 256 random bits and every call computes it."""
     return hashlib.sha256(secret.encode()).digest()
-
-
-def _to_key(row: asyncpg.Record) -> Key:
-    return Key(
-        row["tenant_id"], row["id"], row["actor"], tuple(row["roles"]), row["elevated"],
-        row["created_at"], row["expires_at"], row["revoked_at"],
-    )  # fmt: skip

@@ -1,7 +1,7 @@
 """Authentication: verifiers for API keys and JWTs, and the caller of a request."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
 
@@ -49,13 +49,7 @@ class StrictJWTVerifier(JWTVerifier):
     """Verifies JWTs, and requires that they expire, are already valid, and name a subject and a tenant."""
 
     def __init__(self, auth: AuthConfig) -> None:
-        super().__init__(
-            issuer=auth.issuer,
-            audience=auth.audience,
-            jwks_uri=auth.jwks_uri,
-            public_key=auth.public_key,
-            algorithm=auth.algorithm,
-        )
+        super().__init__(**auth.model_dump(include={"issuer", "audience", "jwks_uri", "public_key", "algorithm"}))
         self._auth = auth
 
     async def verify_token(self, token: str) -> AccessToken | None:
@@ -70,21 +64,18 @@ class StrictJWTVerifier(JWTVerifier):
             validate_tenant(tenant)
         except InvalidInput:
             return None
-        roles = verified.claims.get(self._auth.roles_claim)
-        return _make_token(
-            str(tenant),
-            subject,
-            [role for role in roles if isinstance(role, str)] if isinstance(roles, list) else [],
-            elevated=verified.claims.get(self._auth.elevated_claim) is True,
-        )
+        claimed = verified.claims.get(self._auth.roles_claim)
+        roles = [role for role in claimed if isinstance(role, str)] if isinstance(claimed, list) else []
+        elevated = verified.claims.get(self._auth.elevated_claim) is True
+        return _make_token(str(tenant), subject, roles, elevated=elevated)
 
 
 def _is_currently_valid(claims: Mapping[str, Any], now: float) -> bool:
     """Whether the token expires later than now and its `nbf` and `iat` are not in the future."""
-    expires, starts, issued = (claims.get(name) for name in ("exp", "nbf", "iat"))
+    expires, *starts = (claims.get(name) for name in ("exp", "nbf", "iat"))
     if not _is_number(expires) or expires <= now:
         return False
-    return all(claim is None or (_is_number(claim) and claim <= now + _LEEWAY_SECONDS) for claim in (starts, issued))
+    return all(start is None or (_is_number(start) and start <= now + _LEEWAY_SECONDS) for start in starts)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -96,20 +87,20 @@ def token_for(caller: Caller) -> AccessToken:
     return _make_token(
         caller.tenant,
         caller.actor,
-        sorted(caller.roles),
+        caller.roles,
         elevated=caller.elevated,
         session_id=caller.session_id,
         home_tenant=caller.home_tenant,
     )
 
 
-def _make_token(tenant: str, actor: str, roles: list[str], *, elevated: bool, **claims: str | None) -> AccessToken:
-    caller = {"tenant": tenant, "actor": actor, "roles": list(roles), "elevated": elevated, **claims}
-    # The credential itself is dropped here.
+def _make_token(tenant: str, actor: str, roles: Iterable[str], **claims: Any) -> AccessToken:
+    """Return a token without its credential; its claim has the fields of the `Caller`."""
+    caller = {"tenant": tenant, "actor": actor, "roles": frozenset(roles), **claims}
     return AccessToken(token="-", client_id=actor, scopes=[], claims={_CLAIM: caller})  # noqa: S106
 
 
-def identify_caller(auth: AuthConfig, *, butler: str, guarded: bool, request_id: str) -> Caller:
+def identify_caller(auth: AuthConfig, butler: str, guarded: bool, request_id: str) -> Caller:
     """Return the current caller: the one the host acts for, the credential's, or one of the configured tenant.
 
     Raises `Forbidden` if a credential is required and none was sent.
@@ -127,14 +118,4 @@ def identify_caller(auth: AuthConfig, *, butler: str, guarded: bool, request_id:
 
 def caller_from_token(token: AccessToken, *, butler: str, request_id: str) -> Caller:
     """Return the caller of a verified token."""
-    claims = token.claims[_CLAIM]
-    return Caller(
-        tenant=claims["tenant"],
-        butler=butler,
-        actor=claims["actor"],
-        roles=frozenset(claims["roles"]),
-        elevated=claims["elevated"],
-        request_id=request_id,
-        session_id=claims.get("session_id"),
-        home_tenant=claims.get("home_tenant"),
-    )
+    return Caller(butler=butler, request_id=request_id, **token.claims[_CLAIM])

@@ -10,11 +10,12 @@ from typing import Any
 from uuid import uuid4
 
 import pydantic
-from fastmcp.exceptions import FastMCPError, NotFoundError, ToolError
+from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
 from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools import ToolResult
 from mcp_types import CallToolRequestParams
+from pydantic_core import ErrorDetails
 
 from butlers.caller import Caller, current_caller, validate_tenant
 from butlers.contract import RowCount, Tool, current_row_count
@@ -25,15 +26,12 @@ from butlers.host.metrics import Metrics
 
 log = logging.getLogger("butlers.calls")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_INTERNAL_ERROR = "internal: an unexpected error occurred. Report it to the operator of this butler: reference {}."
 
 Identify = Callable[[str], Caller]
 Observe = Callable[[Caller, str], None]
 Call = MiddlewareContext[CallToolRequestParams]
-
-
-def ignore_call(caller: Caller, tool: str) -> None:
-    """Do nothing: the default observer."""
-    del caller, tool
+Next = CallNext[CallToolRequestParams, ToolResult]
 
 
 class CallMiddleware(Middleware):
@@ -46,7 +44,7 @@ class CallMiddleware(Middleware):
         metrics: Metrics,
         tools: Mapping[str, Tool],
         seconds: float,
-        observe: Observe = ignore_call,
+        observe: Observe,
     ) -> None:
         self._observe = observe
         self._identify = identify
@@ -62,7 +60,7 @@ class CallMiddleware(Middleware):
         """Return when no call is active."""
         await self._idle.wait()
 
-    async def on_call_tool(self, context: Call, call_next: CallNext[CallToolRequestParams, ToolResult]) -> ToolResult:
+    async def on_call_tool(self, context: Call, call_next: Next) -> ToolResult:
         """Serve one call. Raises `ToolError` with a fault's text, or with a reference to the log."""
         started, request_id, row_count = time.perf_counter(), _request_id(), RowCount()
         # Unknown names must not become metric labels: each one would stay in memory.
@@ -79,7 +77,7 @@ class CallMiddleware(Middleware):
         except Exception as error:  # noqa: BLE001 — the caller gets one line, the log gets the rest
             fault = _fault_for_caller(error, name, request_id)
             outcome = fault.code if fault else "internal"
-            raise ToolError(str(fault) if fault else _internal_error_text(request_id)) from None
+            raise ToolError(str(fault) if fault else _INTERNAL_ERROR.format(request_id)) from None
         finally:
             self._count(-1)
             self._record(name, outcome, time.perf_counter() - started, caller, request_id, row_count)
@@ -96,8 +94,7 @@ class CallMiddleware(Middleware):
         tenant = arguments.pop("tenant_id", None)
         if tenant is not None and tenant != "":
             caller = caller.within(validate_tenant(tenant))
-        message = context.message.model_copy(update={"arguments": arguments})
-        return caller, replace(context, message=message)
+        return caller, replace(context, message=context.message.model_copy(update={"arguments": arguments}))
 
     def _resolve_aliases(self, message: CallToolRequestParams) -> dict[str, Any]:
         """Return the arguments under the names in the tool's schema."""
@@ -108,13 +105,7 @@ class CallMiddleware(Middleware):
                 arguments[name] = arguments.pop(alias)
         return arguments
 
-    async def _serve(
-        self,
-        caller: Caller,
-        row_count: RowCount,
-        context: Call,
-        call_next: CallNext[CallToolRequestParams, ToolResult],
-    ) -> ToolResult:
+    async def _serve(self, caller: Caller, row_count: RowCount, context: Call, call_next: Next) -> ToolResult:
         caller_token, row_count_token = current_caller.set(caller), current_row_count.set(row_count)
         try:
             async with asyncio.timeout(self._seconds) as timeout:
@@ -164,35 +155,24 @@ def _fault_for_caller(error: Exception, tool: str, request_id: str) -> Fault | N
         return fault
     if isinstance(error, NotFoundError):
         return NotFound("there is no such tool", hint="tools/list names the tools.")
-    if isinstance(cause := error.__cause__, pydantic.ValidationError) and _is_argument_error(error):
+    # FastMCP rejected the arguments; a pydantic error raised inside a tool is a bug in the tool.
+    if isinstance(error, ValidationError) and isinstance(cause := error.__cause__, pydantic.ValidationError):
         return _invalid_arguments(cause)
     log.error("internal", extra={"tool": tool, "request_id": request_id}, exc_info=error)
     return None
 
 
-def _is_argument_error(error: Exception) -> bool:
-    """Whether FastMCP rejected the arguments; a ValidationError raised inside a tool is a bug in the tool."""
-    return isinstance(error, FastMCPError) and type(error).__name__ == "ValidationError"
-
-
 def _invalid_arguments(error: pydantic.ValidationError) -> InvalidInput:
     """Return a fault that describes the first five rejected arguments."""
-    problems = "; ".join(
-        _argument_problem(dict(detail)) for detail in error.errors(include_url=False, include_input=False)[:5]
-    )
+    details = error.errors(include_url=False, include_input=False)[:5]
+    problems = "; ".join(map(_argument_problem, details))
     return InvalidInput(problems, hint="The tool's input schema says what each argument takes.")
 
 
-def _argument_problem(detail: dict[str, Any]) -> str:
+def _argument_problem(detail: ErrorDetails) -> str:
     where = ".".join(str(part) for part in detail["loc"]) or "arguments"
     if detail["type"] == "unexpected_keyword_argument":
         return f"{where}: there is no such argument"
     if detail["type"] in {"missing_argument", "missing"}:
         return f"{where}: is required"
     return f"{where}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
-
-
-def _internal_error_text(request_id: str) -> str:
-    return (
-        f"internal: an unexpected error occurred. Report it to the operator of this butler: reference {request_id}."
-    )

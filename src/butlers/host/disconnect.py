@@ -17,7 +17,7 @@ class CancelOnDisconnect:
             await self._app(scope, receive, send)
             return
         exchange = _Exchange(receive, send)
-        response_task = asyncio.ensure_future(self._app(scope, exchange.receive, exchange.send))
+        response_task = asyncio.ensure_future(self._app(scope, exchange.messages.get, exchange.send))
         listen_task = asyncio.create_task(exchange.listen())
         try:
             await asyncio.wait({response_task, listen_task}, return_when=asyncio.FIRST_COMPLETED)
@@ -37,17 +37,14 @@ class _Exchange:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self._messages: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
+        self.messages: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
         self.answered = False
 
     async def listen(self) -> None:
         """Queue the client's messages until it disconnects."""
         while (message := await self._receive())["type"] != "http.disconnect":
-            await self._messages.put(message)
-        await self._messages.put(message)
-
-    async def receive(self) -> Message:
-        return await self._messages.get()
+            await self.messages.put(message)
+        await self.messages.put(message)
 
     async def send(self, message: Message) -> None:
         await self._send(message)

@@ -33,23 +33,17 @@ def bind_socket(host: str, port: int) -> Iterator[socket.socket]:
 
 
 async def serve(
-    app: ASGIApp,
-    listener: socket.socket,
-    *,
-    grace: float,
-    ready: Callable[[], None],
-    on_signal: Callable[[], None],
+    app: ASGIApp, listener: socket.socket, *, grace: float, ready: Callable[[], None], on_signal: Callable[[], None]
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second signal cancels active requests. Each signal calls `on_signal`."""
-    server = _Server(_uvicorn_config(app, grace), ready)
-    loop = asyncio.get_running_loop()
+    server = _Server(app, grace, ready)
 
     def handle_signal() -> None:
         server.request_stop()
         on_signal()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, handle_signal)
+        asyncio.get_running_loop().add_signal_handler(number, handle_signal)
     await server.serve(sockets=[listener])
     if not server.started:
         raise Unavailable("the HTTP server did not start")
@@ -58,7 +52,7 @@ async def serve(
 @contextlib.asynccontextmanager
 async def serve_in_background(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     """Serve until the block ends; then cancel active requests."""
-    server = _Server(_uvicorn_config(app, grace=1), lambda: None)
+    server = _Server(app, grace=1, ready=lambda: None)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started:
@@ -73,22 +67,19 @@ async def serve_in_background(app: ASGIApp, listener: socket.socket) -> AsyncIte
         await asyncio.gather(serving, return_exceptions=True)
 
 
-def _uvicorn_config(app: ASGIApp, grace: float) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        lifespan="on",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=max(1, round(grace)),
-    )
-
-
 class _Server(uvicorn.Server):
     """uvicorn without its signal handling, which ends the process before the database is closed."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, grace: float, ready: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            app,
+            lifespan="on",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, round(grace)),
+        )
         super().__init__(config)
         self._ready = ready
 

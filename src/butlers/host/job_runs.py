@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import aiosql
@@ -22,20 +22,7 @@ _SHARED_TENANT = "default"
 _FIRST_DELAY_SECONDS, _MAX_DELAY_SECONDS = 30.0, 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRun:
-    """A run that this process is to execute."""
-
-    id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyRun:
-    """The scheduled time needs no further run."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryAfter:
+class RetryAfter(NamedTuple):
     """The last attempt failed; the next is allowed after `seconds`."""
 
     seconds: float
@@ -93,8 +80,8 @@ def record_owner(job: Job, caller: Caller) -> Caller:
 
 async def claim_run(
     database: Database, caller: Caller, name: str, scheduled_for: datetime | None, now: datetime
-) -> ClaimedRun | AlreadyRun | RetryAfter:
-    """Record a new run, unless its scheduled time needs none or has to wait. The caller must hold the job's lock."""
+) -> UUID | RetryAfter | None:
+    """Record a new run and return its id; None if its scheduled time needs none. The caller holds the job's lock."""
     tenant = caller.tenant
     async with database.transaction(caller) as tx:
         await _queries.mark_lost(tx, tenant_id=tenant, job=name)
@@ -102,7 +89,7 @@ async def claim_run(
         if scheduled_for is not None:
             last = await _fetch_last_completed(tx, caller, name, now)
             if last is not None and last >= scheduled_for:
-                return AlreadyRun()
+                return None
             row = await _queries.count_attempts(tx, tenant_id=tenant, job=name, scheduled_for=scheduled_for)
             attempts = row["attempts"]
             if attempts and (delay := retry_delay(attempts) - (row["ago"] or 0.0)) > 0:
@@ -111,7 +98,7 @@ async def claim_run(
         run_id: UUID = await _queries.insert_run(
             tx, tenant_id=tenant, job=name, scheduled_for=scheduled_for, attempt=attempts + 1
         )
-        return ClaimedRun(run_id)
+        return run_id
 
 
 def retry_delay(attempts: int) -> float:

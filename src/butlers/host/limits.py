@@ -49,11 +49,24 @@ class BodyLimit:
         if not content_length.isdigit() or int(content_length) > self._max:
             await self._refuse(scope, receive, send)
             return
-        body = _CountedBody(receive, send, self._max)
+        remaining = self._max
+
+        async def receive_counted() -> Message:
+            nonlocal remaining
+            message = await receive()
+            remaining -= len(message.get("body", b""))
+            if remaining < 0:
+                raise _TooLargeError
+            return message
+
+        async def send_unless_too_large(message: Message) -> None:
+            if remaining >= 0:
+                await send(message)
+
         # The response to a body over the limit is sent here, not by the application.
         with contextlib.suppress(_TooLargeError):
-            await self._app(scope, body.receive, body.send)
-        if body.too_large:
+            await self._app(scope, receive_counted, send_unless_too_large)
+        if remaining < 0:
             await self._refuse(scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,27 +76,3 @@ class BodyLimit:
 
 class _TooLargeError(Exception):
     pass
-
-
-class _CountedBody:
-    """One request whose bytes are counted; past the limit, responses of the application are dropped."""
-
-    def __init__(self, receive: Receive, send: Send, limit: int) -> None:
-        self._receive = receive
-        self._send = send
-        self._remaining = limit
-
-    @property
-    def too_large(self) -> bool:
-        return self._remaining < 0
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._remaining -= len(message.get("body", b""))
-        if self.too_large:
-            raise _TooLargeError
-        return message
-
-    async def send(self, message: Message) -> None:
-        if not self.too_large:
-            await self._send(message)

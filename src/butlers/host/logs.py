@@ -22,20 +22,17 @@ _STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime",
 
 def configure_logging(level: str, form: str) -> None:
     """Send all logs to stderr in the given form (`console` or `json`)."""
+    number = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
     # Libraries log from warnings on: their lower levels may quote content.
-    logging.basicConfig(level=max(logging.WARNING, _number(level)), handlers=[handler], force=True)
-    logging.getLogger("butlers").setLevel(_number(level))
+    logging.basicConfig(level=max(logging.WARNING, number), handlers=[handler], force=True)
+    logging.getLogger("butlers").setLevel(number)
     for name, library_level in _LIBRARY_LEVELS.items():
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(library_level)
-
-
-def _number(level: str) -> int:
-    return logging.getLevelNamesMapping()[level.upper()]
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -25,28 +26,21 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.calls = Counter(
-            "butlers_tool_calls", "Tool calls that ended, by outcome.", ("tool", "outcome"), registry=registry
-        )
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.calls = counter("butlers_tool_calls", "Tool calls that ended, by outcome.", ("tool", "outcome"))
         self.seconds = Histogram(
             "butlers_tool_seconds", "Duration of tool calls.", ("tool",), buckets=_BUCKETS, registry=registry
         )
-        self.rows_asked = Counter("butlers_rows_asked", "Rows that calls asked for.", ("tool",), registry=registry)
-        self.rows_returned = Counter("butlers_rows_returned", "Rows that calls got.", ("tool",), registry=registry)
-        self.job_runs = Counter(
-            "butlers_job_runs", "Job runs that ended, by outcome.", ("job", "outcome"), registry=registry
+        self.rows_asked = counter("butlers_rows_asked", "Rows that calls asked for.", ("tool",))
+        self.rows_returned = counter("butlers_rows_returned", "Rows that calls got.", ("tool",))
+        self.job_runs = counter("butlers_job_runs", "Job runs that ended, by outcome.", ("job", "outcome"))
+        self._pool = gauge("butlers_pool_connections", "Database connections.", ("state",))
+        self._module = gauge("butlers_module", "Gauges of modules.", ("module", "name"))
+        self._next_run = gauge("butlers_job_next_run_timestamp_seconds", "Time of a job's next run.", ("job",))
+        self._last_success = gauge(
+            "butlers_job_last_success_timestamp_seconds", "Time of a job's last success.", ("job",)
         )
-        self._pool = Gauge("butlers_pool_connections", "Database connections.", ("state",), registry=registry)
-        self._module = Gauge("butlers_module", "Gauges of modules.", ("module", "name"), registry=registry)
-        self._next_run = Gauge(
-            "butlers_job_next_run_timestamp_seconds", "Time of a job's next run.", ("job",), registry=registry
-        )
-        self._last_success = Gauge(
-            "butlers_job_last_success_timestamp_seconds", "Time of a job's last success.", ("job",), registry=registry
-        )
-        self._failing = Gauge(
-            "butlers_job_failing", "1 if a job's last run failed, else 0.", ("job",), registry=registry
-        )
+        self._failing = gauge("butlers_job_failing", "1 if a job's last run failed, else 0.", ("job",))
 
     async def render(self, database: Database, modules: Mapping[str, Gauges], jobs: JobStatuses = no_jobs) -> bytes:
         """Return the /metrics page. Values that can't be read right now are left out."""

@@ -40,10 +40,7 @@ async def start_modules(
     started: list[Module] = []
     try:
         for module_type in modules:
-            if module := await _start_module(
-                module_type, configured[module_type.name], database, butler, spawner, started
-            ):
-                started.append(module)
+            await _start_module(module_type, configured[module_type.name], database, butler, spawner, started)
     except BaseException:
         await stop_modules(started)
         raise
@@ -57,11 +54,13 @@ async def _start_module(
     butler: str,
     spawner: Spawner,
     started: list[Module],
-) -> Module | None:
+) -> None:
+    """Start a module and add it to `started`, unless it is optional and fails."""
     module = module_type()
     try:
         _check_dependencies(module_type, started)
         await module.on_startup(config, database, butler, spawner)
+        started.append(module)
     except Exception as error:
         await _stop_module(module)
         if not config.optional:
@@ -71,8 +70,6 @@ async def _start_module(
                 hint=f"Fix it, or set modules.{module_type.name}.optional = true to run without it.",
             ) from error
         log.warning("module left out", extra={"part": module_type.name}, exc_info=error)
-        return None
-    return module
 
 
 def _check_dependencies(module_type: type[Module], started: list[Module]) -> None:

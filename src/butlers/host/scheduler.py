@@ -1,9 +1,9 @@
 """Scheduler that runs each job by its cron expression, in one process at a time, with retries."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from butlers.cron import local_now
 from butlers.db import Database, as_fault
 from butlers.errors import Conflict
 from butlers.host import job_runs as records
-from butlers.host.job_runs import AlreadyRun, ClaimedRun, JobStatus, RetryAfter
+from butlers.host.job_runs import JobStatus, RetryAfter
 from butlers.host.metrics import Metrics
 
 log = logging.getLogger("butlers.jobs")
@@ -22,6 +22,7 @@ _MAX_SLEEP_SECONDS = 60.0
 _MIN_SLEEP_SECONDS = 0.05
 _RETRY_SECONDS = 5.0
 """Delay after a job could not be started."""
+_LOCK_NAME = "butlers job {}"
 
 Clock = Callable[[], datetime]
 
@@ -33,28 +34,16 @@ class JobRunningElsewhere(Conflict):
         super().__init__(f"another process is running {name}", hint="`butlers jobs list DIR` shows its status.")
 
 
-@dataclass(frozen=True, slots=True)
-class TickResult:
-    """Result of one check of a job: its scheduled time is done, or is checked again after `retry_seconds`."""
-
-    done: bool
-    retry_seconds: float = _RETRY_SECONDS
-
-
 class Scheduler:
     """Runs all jobs of one butler."""
 
     def __init__(
-        self,
-        database: Database,
-        caller: Caller,
-        jobs: Sequence[Job],
-        metrics: Metrics,
-        clock: Clock = local_now,
+        self, database: Database, caller: Caller, jobs: Sequence[Job], metrics: Metrics, clock: Clock = local_now
     ) -> None:
         self._database = database
         self._caller = caller
         self._jobs = {records.job_key(job, caller.butler): job for job in jobs}
+        self._record_owners = {name: records.record_owner(job, caller) for name, job in self._jobs.items()}
         self._metrics = metrics
         self._clock = clock
         self._stopping = asyncio.Event()
@@ -88,13 +77,13 @@ class Scheduler:
     async def run(self, job: Job) -> JobResult:
         """Run a job once now and record it. Raises the job's error, or `JobRunningElsewhere`."""
         name = records.job_key(job, self._caller.butler)
-        async with self._database.try_lock(_lock_name(name)) as acquired:
+        async with self._database.try_lock(_LOCK_NAME.format(name)) as acquired:
             if not acquired:
                 raise JobRunningElsewhere(job.name)
-            claim = await self._claim(name, None)
-            if not isinstance(claim, ClaimedRun):
-                raise TypeError(claim)
-            return await self._run_and_record(name, claim.id)
+            run_id = await self._claim(name, None)
+            if not isinstance(run_id, UUID):
+                raise TypeError(run_id)
+            return await self._run_and_record(name, run_id)
 
     async def _run_on_schedule(self, name: str) -> None:
         """Run the job at each scheduled time until stopped; times missed while no process ran are caught up once."""
@@ -104,42 +93,39 @@ class Scheduler:
             # A completed time in the future means that the clock was set back: the records decide then.
             if completed is None or completed > now:
                 completed = await self._last_completed(name, now)
-            due, tick = cron.last_due(job.cron, now), TickResult(done=False)
+            due, retry_seconds = cron.last_due(job.cron, now), _RETRY_SECONDS
             if completed is not None:
-                tick = await self._tick(name, due) if due > completed else TickResult(done=True)
-                completed = due if tick.done else completed
-            await self._sleep(job, _MAX_SLEEP_SECONDS if tick.done else tick.retry_seconds)
+                retry_seconds = await self._tick(name, due) if due > completed else 0.0
+                completed = completed if retry_seconds else due
+            await self._sleep(job, retry_seconds or _MAX_SLEEP_SECONDS)
 
     async def _last_completed(self, name: str, now: datetime) -> datetime | None:
         """Return the latest scheduled time that needs no run (now, for a job without runs), or None on an error."""
         try:
-            return await records.last_completed(self._database, self._record_owner(name), name, now) or now
+            return await records.last_completed(self._database, self._record_owners[name], name, now) or now
         except Exception as error:  # noqa: BLE001 — an unreadable record must not end the schedule
             log.warning("the records of a job can't be read", extra={"job": name, "error": _error_text(error)})
             return None
 
-    async def _tick(self, name: str, due: datetime) -> TickResult:
-        """Run the job for a scheduled time, unless another process runs it or a retry has to wait."""
+    async def _tick(self, name: str, due: datetime) -> float:
+        """Run the job for a scheduled time; return the seconds until that has to be tried again, or 0."""
         try:
-            async with self._database.try_lock(_lock_name(name)) as acquired:
+            async with self._database.try_lock(_LOCK_NAME.format(name)) as acquired:
                 if not acquired:
-                    return TickResult(done=False)
+                    return _RETRY_SECONDS
                 claim = await self._claim(name, due)
-                if isinstance(claim, AlreadyRun):
-                    return TickResult(done=True)
                 if isinstance(claim, RetryAfter):
-                    return TickResult(done=False, retry_seconds=claim.seconds)
-                await self._run_and_record(name, claim.id)
-                return TickResult(done=True)
-        except Exception as error:  # noqa: BLE001 — a failing job must not end the schedule
-            self._report_failure(name, error)
-            return TickResult(done=False)
+                    return claim.seconds
+                if claim is not None:
+                    await self._run_and_record(name, claim)
+                return 0.0
+        except Exception:
+            self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
+            log.exception("job", extra={"job": name, "outcome": "failed"})
+            return _RETRY_SECONDS
 
-    def _record_owner(self, name: str) -> Caller:
-        return records.record_owner(self._jobs[name], self._caller)
-
-    async def _claim(self, name: str, due: datetime | None) -> ClaimedRun | AlreadyRun | RetryAfter:
-        return await records.claim_run(self._database, self._record_owner(name), name, due, self._clock())
+    async def _claim(self, name: str, due: datetime | None) -> UUID | RetryAfter | None:
+        return await records.claim_run(self._database, self._record_owners[name], name, due, self._clock())
 
     async def _run_and_record(self, name: str, run_id: UUID) -> JobResult:
         job = self._jobs[name]
@@ -157,25 +143,15 @@ class Scheduler:
         return result
 
     async def _finish(self, name: str, run_id: UUID, status: str, result: JobResult, error: str | None) -> None:
-        await records.finish_run(self._database, self._record_owner(name), run_id, status, result, error)
-
-    def _report_failure(self, name: str, error: Exception) -> None:
-        self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
-        log.error("job", extra={"job": name, "outcome": "failed"}, exc_info=error)
+        await records.finish_run(self._database, self._record_owners[name], run_id, status, result, error)
 
     async def _sleep(self, job: Job, seconds: float) -> None:
         # Sleep at most a minute, so that a suspended machine or a changed clock is noticed.
         now = self._clock()
         until_due = (cron.next_due(job.cron, now) - now).total_seconds()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(min(until_due, seconds), _MIN_SLEEP_SECONDS)):
                 await self._stopping.wait()
-        except TimeoutError:
-            return
-
-
-def _lock_name(name: str) -> str:
-    return f"butlers job {name}"
 
 
 def _error_text(error: Exception) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
@@ -19,13 +19,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from butlers.caller import Caller, current_caller
+from butlers.caller import current_caller
 from butlers.config import ButlerConfig
 from butlers.contract import Tool
 from butlers.db import Database
 from butlers.errors import ConfigurationFault, Fault
 from butlers.host import auth
-from butlers.host.call_middleware import CallMiddleware, Observe, ignore_call
+from butlers.host.call_middleware import CallMiddleware, Observe
 from butlers.host.disconnect import CancelOnDisconnect
 from butlers.host.limits import BodyLimit, RateLimit
 from butlers.host.metrics import Gauges, JobStatuses, Metrics, no_jobs
@@ -34,8 +34,7 @@ from butlers.host.origin_guard import HostAndOriginGuard
 log = logging.getLogger("butlers.server")
 
 
-@dataclass(frozen=True, slots=True)
-class BoundTool:
+class BoundTool(NamedTuple):
     """A tool and the state of its module."""
 
     tool: Tool
@@ -68,15 +67,11 @@ def build_server(
     guard: AuthProvider | None,
     jobs: JobStatuses = no_jobs,
     request_stop: Callable[[], None] = lambda: None,
-    observe: Observe = ignore_call,
+    observe: Observe = lambda *_: None,
 ) -> Server:
     """Return a server with these tools. Without a guard, the caller is the configured tenant's local user."""
-
-    def identify(request_id: str) -> Caller:
-        return auth.identify_caller(config.auth, butler=config.name, guarded=guard is not None, request_id=request_id)
-
     call_middleware = CallMiddleware(
-        identify,
+        functools.partial(auth.identify_caller, config.auth, config.name, guard is not None),
         RateLimit(config.limits.calls_per_second, config.limits.burst),
         metrics,
         {bound.tool.name: bound.tool for bound in tools},
@@ -108,16 +103,13 @@ def _refuse_duplicate_names(tools: Sequence[BoundTool]) -> None:
 
 def _to_mcp_tool(bound: BoundTool) -> McpTool:
     tool = bound.tool
-    return McpTool.from_function(
-        _bind(bound),
-        name=tool.name,
-        annotations=ToolAnnotations(
-            read_only_hint=tool.read_only,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent or tool.read_only,
-            open_world_hint=False,
-        ),
+    annotations = ToolAnnotations(
+        read_only_hint=tool.read_only,
+        destructive_hint=tool.destructive,
+        idempotent_hint=tool.idempotent or tool.read_only,
+        open_world_hint=False,
     )
+    return McpTool.from_function(_bind(bound), name=tool.name, annotations=annotations)
 
 
 def _bind(bound: BoundTool) -> Any:
@@ -140,12 +132,12 @@ def _bind(bound: BoundTool) -> Any:
 
 def http_app(server: Server) -> Starlette:
     """Return the HTTP application: /mcp, /health and /metrics."""
-    config = server.config
+    hosts, origins = [server.config.http.host, *server.config.http.allowed_hosts], server.config.http.allowed_origins
     mcp_app = server.mcp.http_app(
         path="/mcp",
         host_origin_protection=True,
-        allowed_hosts=[config.http.host, *config.http.allowed_hosts],
-        allowed_origins=list(config.http.allowed_origins),
+        allowed_hosts=hosts,
+        allowed_origins=origins,
         stateless_http=True,
         json_response=True,
     )
@@ -159,12 +151,8 @@ def http_app(server: Server) -> Starlette:
         ],
         middleware=[
             Middleware(CancelOnDisconnect),
-            Middleware(
-                HostAndOriginGuard,
-                [config.http.host, *config.http.allowed_hosts],
-                config.http.allowed_origins,
-            ),
-            Middleware(BodyLimit, config.limits.max_body_bytes),
+            Middleware(HostAndOriginGuard, hosts, origins),
+            Middleware(BodyLimit, server.config.limits.max_body_bytes),
             Middleware(FaultStatusMiddleware),
         ],
         lifespan=mcp_app.lifespan,

@@ -2,17 +2,17 @@
 
 import asyncio
 import contextlib
-import hashlib
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from fastmcp.server.auth import AccessToken, AuthProvider, TokenVerifier
+from fastmcp.server.auth import AccessToken, TokenVerifier
 
 from butlers.caller import Caller
 from butlers.host import auth, http
+from butlers.host.api_keys import hash_secret
 from butlers.host.runtimes.runtime import McpAccess
 from butlers.host.server import Server, http_app
 
@@ -27,10 +27,11 @@ class SessionGrant:
     calls: Counter[str] = field(default_factory=Counter)
 
 
-class SessionGateway:
+class SessionGateway(TokenVerifier):
     """Grants sessions access to the butler's tools. The server is started for the first session."""
 
-    def __init__(self, build: Callable[[AuthProvider, "SessionGateway"], Server]) -> None:
+    def __init__(self, build: Callable[["SessionGateway"], Server]) -> None:
+        super().__init__()
         self._build = build
         self._grants: dict[bytes, SessionGrant] = {}
         self._start_lock = asyncio.Lock()
@@ -45,17 +46,17 @@ class SessionGateway:
             caller, actor="session", roles=frozenset(), elevated=False, session_id=str(session_id)
         )
         credential, grant = secrets.token_urlsafe(32), SessionGrant(session_caller)
-        key = _hash_credential(credential)
+        key = hash_secret(credential)
         self._grants[key] = grant
         try:
             yield McpAccess(url, {"Authorization": f"Bearer {credential}"}), grant
         finally:
             del self._grants[key]
 
-    def find_caller(self, credential: str) -> Caller | None:
-        """Return the caller of a running session's credential, or None."""
-        grant = self._grants.get(_hash_credential(credential))
-        return grant.caller if grant else None
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the token of a running session, or None."""
+        grant = self._grants.get(hash_secret(token))
+        return auth.token_for(grant.caller) if grant else None
 
     def count_call(self, caller: Caller, tool: str) -> None:
         """Add one call to the session's count."""
@@ -71,25 +72,8 @@ class SessionGateway:
         """Start the server if it is not running; return its URL."""
         async with self._start_lock:
             if self._url is None:
-                server = self._build(SessionVerifier(self), self)
                 listener = self._stack.enter_context(http.bind_socket(HOST, 0))
-                await self._stack.enter_async_context(http.serve_in_background(http_app(server), listener))
+                serving = http.serve_in_background(http_app(self._build(self)), listener)
+                await self._stack.enter_async_context(serving)
                 self._url = f"http://{HOST}:{listener.getsockname()[1]}/mcp"
             return self._url
-
-
-class SessionVerifier(TokenVerifier):
-    """Verifies the credentials of running sessions."""
-
-    def __init__(self, gateway: SessionGateway) -> None:
-        super().__init__()
-        self._gateway = gateway
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the token of a running session, or None."""
-        caller = self._gateway.find_caller(token)
-        return auth.token_for(caller) if caller else None
-
-
-def _hash_credential(credential: str) -> bytes:
-    return hashlib.sha256(credential.encode()).digest()

@@ -1,6 +1,6 @@
 """Records of sessions in the database."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 from uuid import UUID
@@ -8,9 +8,9 @@ from uuid import UUID
 import aiosql
 
 from butlers.caller import Caller
-from butlers.contract import Usage
 from butlers.db import Database
 from butlers.errors import NotFound
+from butlers.host.runtimes.runtime import RuntimeResult
 
 _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "sessions.sql"), "asyncpg")
 _MAX_ANSWER_CHARACTERS = 100_000
@@ -34,16 +34,13 @@ async def begin_session(
     database: Database, caller: Caller, session: NewSession, instance: UUID, *, waiting: bool
 ) -> None:
     """Record a session that starts or waits. An internal prompt is not stored: it quotes memories."""
+    stored = replace(session, prompt="" if session.internal else _to_storable(session.prompt))
     async with database.transaction(caller) as tx:
         await _queries.insert_session(
             tx,
+            **asdict(stored),
             tenant_id=caller.tenant,
-            id=session.id,
             butler=caller.butler,
-            trigger_source=session.trigger_source,
-            prompt="" if session.internal else _to_storable(session.prompt),
-            runtime=session.runtime,
-            internal=session.internal,
             actor=caller.actor,
             request_id=caller.request_id,
             instance=instance,
@@ -62,24 +59,20 @@ async def finish_session(
     caller: Caller,
     session: NewSession,
     outcome: SessionOutcome,
-    *,
-    runtime_session_id: str | None = None,
-    usage: Usage | None = None,
-    answer: str | None = None,
+    result: RuntimeResult | None = None,
     error: str | None = None,
 ) -> None:
     """Record the outcome of a session. An internal answer is not stored."""
-    token_counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens} if usage else {}
     async with database.transaction(caller) as tx:
         await _queries.finish_session(
             tx,
             tenant_id=caller.tenant,
             id=session.id,
             status=outcome,
-            runtime_session_id=_to_storable(runtime_session_id),
-            usage=token_counts,
-            answer=None if session.internal else _to_storable(answer and answer[:_MAX_ANSWER_CHARACTERS]),
-            error=_to_storable(error and error[:_MAX_ERROR_CHARACTERS]),
+            runtime_session_id=result and result.session_id and _to_storable(result.session_id),
+            usage=asdict(result.usage) if result and result.usage else {},
+            answer=_to_storable(result.text[:_MAX_ANSWER_CHARACTERS]) if result and not session.internal else None,
+            error=error and _to_storable(error[:_MAX_ERROR_CHARACTERS]),
         )
 
 
@@ -99,14 +92,9 @@ async def mark_lost_sessions(database: Database, caller: Caller) -> int:
         async with database.try_lock(instance_lock_name(row["instance"])) as is_gone:
             if is_gone:
                 owner = Caller(tenant=row["tenant_id"], butler=caller.butler, actor=caller.actor)
-                lost += await _mark_lost(database, owner, row["instance"])
+                async with database.transaction(owner) as tx:
+                    lost += len([_ async for _ in _queries.mark_lost(tx, butler=caller.butler, **row)])
     return lost
-
-
-async def _mark_lost(database: Database, caller: Caller, instance: UUID | None) -> int:
-    async with database.transaction(caller) as tx:
-        rows = _queries.mark_lost(tx, tenant_id=caller.tenant, butler=caller.butler, instance=instance)
-        return len([row async for row in rows])
 
 
 def instance_lock_name(instance: UUID | None) -> str:
@@ -114,6 +102,6 @@ def instance_lock_name(instance: UUID | None) -> str:
     return f"butlers instance {instance}"
 
 
-def _to_storable(text: str | None) -> str | None:
+def _to_storable(text: str) -> str:
     """Return the text without characters PostgreSQL can't store."""
-    return None if text is None else text.replace("\x00", "").encode("utf-8", "replace").decode()
+    return text.replace("\x00", "").encode("utf-8", "replace").decode()

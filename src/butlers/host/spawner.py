@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
 from butlers.caller import Caller
@@ -27,7 +27,6 @@ log = logging.getLogger("butlers.sessions")
 MANUAL_FILE = "CLAUDE.md"
 MAX_REPLY_SECONDS = 20.0
 _CONTEXT_TOOL, _EPISODE_TOOL = "memory_context", "memory_store_episode"
-_NO_CONTEXT = "the session starts without its memories"
 
 
 @dataclass(slots=True)
@@ -41,8 +40,7 @@ class SessionRun:
     tools: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSlot:
+class QueueSlot(NamedTuple):
     """A session's position in the queue: whether it has to wait, and the future of its start."""
 
     waits: bool
@@ -134,16 +132,15 @@ class SessionSpawner:
     @contextlib.contextmanager
     def _queue_slot(self) -> Iterator[QueueSlot]:
         """Yield the next slot of the queue. Raises `Overloaded` if the queue is full."""
-        waiting = max(0, self._requested - self._config.max_concurrent)
-        waits = self._requested >= self._config.max_concurrent
-        if waits and waiting >= self._config.max_queued:
+        waiting = self._requested - self._config.max_concurrent
+        if waiting >= self._config.max_queued:
             raise Overloaded(
                 f"{waiting} sessions are waiting already", hint="Retry later, or raise butler.sessions.max_queued."
             )
         self._requested += 1
         start = asyncio.ensure_future(self._semaphore.acquire())
         try:
-            yield QueueSlot(waits, start)
+            yield QueueSlot(waiting >= 0, start)
         finally:
             self._requested -= 1
             if not start.cancel() and not start.cancelled():
@@ -167,19 +164,17 @@ class SessionSpawner:
         except asyncio.CancelledError:
             await asyncio.shield(self._finish(run, "cancelled", error="it was cancelled"))
             raise
-        except (SessionFailed, TimedOut) as fault:
+        except Fault as fault:
             outcome: SessionOutcome = "timed_out" if isinstance(fault, TimedOut) else "failed"
             await self._finish(run, outcome, error=fault.message)
-            await self._store_episode(run, outcome, error=fault.message)
-            raise
-        except Fault as fault:
-            # The session did not start, so there is nothing to remember.
-            await self._finish(run, "failed", error=fault.message)
+            # After another fault the session did not start, so there is nothing to remember.
+            if isinstance(fault, (SessionFailed, TimedOut)):
+                await self._store_episode(run, outcome, error=fault.message)
             raise
         except Exception as error:
             await self._finish(run, "failed", error=type(error).__name__)
             raise SessionFailed(f"the session failed with {type(error).__name__}") from error
-        await self._finish(run, "succeeded", result=result)
+        await self._finish(run, "succeeded", result)
         await self._store_episode(run, "succeeded", answer=result.text)
         return SessionResult(run.session.id, result.text, result.usage)
 
@@ -200,10 +195,8 @@ class SessionSpawner:
                 run.tools = dict(grant.calls)
 
     def _manual(self) -> str:
-        if self._folder is None:
-            return ""
         try:
-            return (self._folder / MANUAL_FILE).read_text(encoding="utf-8").strip()
+            return (self._folder / MANUAL_FILE).read_text(encoding="utf-8").strip() if self._folder else ""
         except FileNotFoundError:
             return ""
         except (OSError, UnicodeDecodeError) as error:
@@ -217,14 +210,10 @@ class SessionSpawner:
         arguments = {"trigger_prompt": run.session.prompt, "butler": run.caller.butler}
         try:
             async with asyncio.timeout(self._config.memory_timeout_seconds):
-                block = await self.local_client.call(run.caller, _CONTEXT_TOOL, arguments)
+                return str.strip(await self.local_client.call(run.caller, _CONTEXT_TOOL, arguments))
         except Exception as error:  # noqa: BLE001 — an error of memory must not stop the session
-            _warn(_NO_CONTEXT, run, error)
+            _warn("the session starts without its memories", run, error)
             return ""
-        if not isinstance(block, str):
-            _warn(_NO_CONTEXT, run, TypeError(type(block).__name__))
-            return ""
-        return block.strip()
 
     async def _store_episode(
         self, run: SessionRun, outcome: SessionOutcome, *, answer: str = "", error: str = ""
@@ -283,29 +272,15 @@ class SessionSpawner:
         return True
 
     async def _finish(
-        self,
-        run: SessionRun,
-        outcome: SessionOutcome,
-        *,
-        error: str | None = None,
-        result: RuntimeResult | None = None,
+        self, run: SessionRun, outcome: SessionOutcome, result: RuntimeResult | None = None, error: str | None = None
     ) -> None:
         """Record and log the outcome; a failed write must not lose the answer."""
+        session = run.session
         if run.recorded:
-            await _record_or_warn(
-                session_records.finish_session(
-                    self._database,
-                    run.caller,
-                    run.session,
-                    outcome,
-                    runtime_session_id=result.session_id if result else None,
-                    usage=result.usage if result else None,
-                    answer=result.text if result else None,
-                    error=error,
-                )
-            )
-        source = run.session.trigger_source
-        log.info("session", extra={"session": str(run.session.id), "source": source, "outcome": outcome})
+            write = session_records.finish_session(self._database, run.caller, session, outcome, result, error)
+            await _record_or_warn(write)
+        extra = {"session": str(session.id), "source": session.trigger_source, "outcome": outcome}
+        log.info("session", extra=extra)
 
 
 async def _record_or_warn(write: Awaitable[None]) -> None:

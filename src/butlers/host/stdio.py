@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from threading import Thread
 from typing import Any
 
@@ -28,29 +28,22 @@ async def serve(
         (force_stop if stop.is_set() else stop).set()
         on_signal()
 
+    async def close_on_stop(close_stdin: Callable[[], None]) -> None:
+        await stop.wait()
+        waiting = [asyncio.ensure_future(condition()) for condition in (idle, force_stop.wait)]
+        await asyncio.wait(waiting, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        # Give the last answer time to reach stdout.
+        await asyncio.sleep(_FLUSH_SECONDS)
+        close_stdin()
+
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, handle_signal)
     with _closable_stdin() as close_stdin:
-        stopping = asyncio.ensure_future(_close_on_stop(stop, (idle, force_stop.wait), grace, close_stdin))
+        stopping = asyncio.ensure_future(close_on_stop(close_stdin))
         try:
             await mcp.run_stdio_async(show_banner=False)
         finally:
             stopping.cancel()
-
-
-async def _close_on_stop(
-    stop: asyncio.Event,
-    conditions: Sequence[Callable[[], Awaitable[object]]],
-    grace: float,
-    close_stdin: Callable[[], None],
-) -> None:
-    """After `stop` is set, close stdin when one of the conditions returns or the grace period is over."""
-    await stop.wait()
-    waiting = [asyncio.ensure_future(condition()) for condition in conditions]
-    await asyncio.wait(waiting, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-    # Give the last answer time to reach stdout.
-    await asyncio.sleep(_FLUSH_SECONDS)
-    close_stdin()
 
 
 @contextlib.contextmanager

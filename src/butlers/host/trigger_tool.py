@@ -1,7 +1,7 @@
 """The `trigger` tool: an agent starts a session of the butler."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, cast
 from uuid import UUID, uuid4
 
 from pydantic import Field
@@ -31,15 +31,14 @@ async def trigger(
 ) -> SessionStatus:
     """Run a prompt in a new session of the butler. A long session returns status `running` and its session_id."""
     if session_id:
-        return await _session_status(sessions, caller, _parse_id(session_id))
+        return await _session_status(sessions, caller, session_id)
     if not prompt or not prompt.strip():
         raise InvalidInput("prompt is blank", hint="Send a task for the butler, or a session_id.")
     if caller.session_id is not None:
         raise Forbidden("a session can't start another session", hint="Use the tools you have.")
     new_id = uuid4()
-    task = asyncio.create_task(
-        sessions.spawn(caller, prompt, trigger_source=f"tool:{caller.actor}", session_id=new_id)
-    )
+    session = sessions.spawn(caller, prompt, trigger_source=f"tool:{caller.actor}", session_id=new_id)
+    task = asyncio.create_task(session)
     sessions.keep_in_background(task)
     await asyncio.wait({task}, timeout=sessions.reply_seconds)
     if not task.done():
@@ -47,21 +46,14 @@ async def trigger(
     return {"session_id": str(new_id), "status": "succeeded", "answer": task.result().text}
 
 
-async def _session_status(sessions: SessionSpawner, caller: Caller, session_id: UUID) -> SessionStatus:
-    record = await sessions.get(caller, session_id)
-    status: SessionStatus = {"session_id": str(session_id), "status": record["status"]}
-    if record["answer"] is not None:
-        status["answer"] = record["answer"]
-    if record["error"] is not None:
-        status["error"] = record["error"]
-    return status
-
-
-def _parse_id(text: str) -> UUID:
+async def _session_status(sessions: SessionSpawner, caller: Caller, session_id: str) -> SessionStatus:
     try:
-        return UUID(text.strip())
+        key = UUID(session_id.strip())
     except ValueError:
         raise InvalidInput("session_id is not a UUID", hint="Send the session_id that trigger returned.") from None
+    record = await sessions.get(caller, key)
+    status = {name: record[name] for name in ("status", "answer", "error") if record[name] is not None}
+    return cast("SessionStatus", {"session_id": str(key), **status})
 
 
 TOOLS = (trigger,)

@@ -33,20 +33,12 @@ class ClaudeRuntime:
         with process.session_folder() as folder:
             command = [*self._command, *_arguments(task, folder)]
             # The prompt goes to stdin: arguments have a length limit, and other users can read them.
+            # The CLI would read a leading slash as a command.
+            stdin = f"\n{task.prompt}" if task.prompt.startswith("/") else task.prompt
             result = await process.run_program(
-                command,
-                _escape_slash(task.prompt),
-                seconds=task.seconds,
-                cwd=folder,
-                folder=folder,
-                variables=_ENVIRONMENT,
+                command, stdin, seconds=task.seconds, cwd=folder, folder=folder, variables=_ENVIRONMENT
             )
         return _parse_result(result, self._command[0])
-
-
-def _escape_slash(prompt: str) -> str:
-    """Return the prompt with a newline before a leading slash, which the CLI would read as a command."""
-    return f"\n{prompt}" if prompt.startswith("/") else prompt
 
 
 def _arguments(task: SessionTask, folder: Path) -> list[str]:
@@ -76,15 +68,12 @@ def _parse_result(result: process.ProcessResult, program: str) -> RuntimeResult:
         if payload.get("api_error_status") in _UNAUTHORIZED_STATUSES or "/login" in payload["result"]:
             raise Unavailable(f"{program} is not logged in", hint="Log in, or set ANTHROPIC_API_KEY.")
         raise SessionFailed(f"{program} failed: {payload['result'][:300]}")
-    session_id = payload.get("session_id")
-    return RuntimeResult(
-        payload["result"], session_id if isinstance(session_id, str) else None, _usage(payload.get("usage"))
-    )
+    session_id = payload.get("session_id") if isinstance(payload.get("session_id"), str) else None
+    return RuntimeResult(payload["result"], session_id, _usage(payload.get("usage")))
 
 
 def _usage(payload: Any) -> Usage | None:
     if not isinstance(payload, Mapping):
         return None
-    return Usage(
-        sum(token_count(payload.get(name)) for name in _INPUT_TOKEN_FIELDS), token_count(payload.get("output_tokens"))
-    )
+    input_tokens = sum(token_count(payload.get(name)) for name in _INPUT_TOKEN_FIELDS)
+    return Usage(input_tokens, token_count(payload.get("output_tokens")))

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -63,16 +63,14 @@ class OpenAiRuntime:
         except TimeoutError:
             raise session_timeout(task.seconds) from None
 
-    @contextlib.asynccontextmanager
-    async def _http_client(self) -> AsyncIterator[httpx2.AsyncClient]:
+    def _http_client(self) -> httpx2.AsyncClient:
         key = self._key()
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
         # No read timeout: a model may take minutes to answer, and the session has its own limit.
         timeout = httpx2.Timeout(None, connect=10)
         # Requests to this machine don't use a proxy.
         use_proxy = not is_loopback(urlsplit(self._url).hostname or "")
-        async with httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=use_proxy) as http:
-            yield http
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, trust_env=use_proxy)
 
     async def _converse(self, http: httpx2.AsyncClient, tools: ToolClient, task: SessionTask) -> RuntimeResult:
         messages: list[Message] = [{"role": "system", "content": task.system_prompt}] if task.system_prompt else []
@@ -84,17 +82,16 @@ class OpenAiRuntime:
             usage = _add_usage(usage, answer.get("usage"))
             calls = message.get("tool_calls")
             if not isinstance(calls, list) or not calls:
+                answer_id = answer["id"] if isinstance(answer.get("id"), str) else None
                 reported = usage if usage != Usage() else None
-                return RuntimeResult(_content(message.get("content")), _text(answer.get("id")), reported)
+                return RuntimeResult(_content(message.get("content")), answer_id, reported)
             messages.append(message)
             messages += [await tool_calls.execute_call(tools, call) for call in calls]
         raise SessionFailed(f"the model called tools {MAX_TURNS} times in a row without an answer")
 
-    async def _complete(self, http: httpx2.AsyncClient, messages: list[Message], tools: Sequence[Message]) -> Message:
+    async def _complete(self, http: httpx2.AsyncClient, messages: list[Message], tools: list[Message]) -> Message:
         """Return the server's answer; retry errors that may pass."""
-        body: Message = {"model": self._model, "messages": messages}
-        if tools:
-            body["tools"] = list(tools)
+        body = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
         for delay in (*self._retry_delays, None):
             status, answer, retry_after = await self._post(http, body)
             if delay is None or not (status in _RETRY_STATUSES or status >= _MIN_SERVER_ERROR):
@@ -166,14 +163,8 @@ def _add_usage(usage: Usage, reported: Any) -> Usage:
     )
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
 def _parse_seconds(header: str | None) -> float:
-    try:
-        seconds = float(header or 0)
-    except ValueError:
-        return 0.0
     # NaN fails the comparison, too.
-    return seconds if seconds >= 0 else 0.0
+    with contextlib.suppress(ValueError):
+        return seconds if (seconds := float(header or 0)) >= 0 else 0.0
+    return 0.0

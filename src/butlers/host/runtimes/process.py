@@ -8,9 +8,8 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes.runtime import MAX_ANSWER_BYTES, session_timeout
@@ -24,8 +23,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _REMOVED_PREFIXES = ("BUTLERS_", "CLAUDECODE")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessResult:
+class ProcessResult(NamedTuple):
     """Exit code and output of a program."""
 
     code: int
@@ -51,13 +49,7 @@ def session_folder() -> Iterator[Path]:
 
 
 async def run_program(
-    command: Sequence[str],
-    stdin: str,
-    *,
-    seconds: float,
-    cwd: Path,
-    folder: Path,
-    variables: Mapping[str, str] | None = None,
+    command: Sequence[str], stdin: str, *, seconds: float, cwd: Path, folder: Path, variables: Mapping[str, str]
 ) -> ProcessResult:
     """Run a program and return its result. Raises `TimedOut` after `seconds`, `SessionFailed` for too much output.
 
@@ -65,7 +57,7 @@ async def run_program(
     when the program has ended, even if this process is gone.
     """
     require_program(command[0])
-    async with _start_guarded(command, cwd, folder, variables or {}) as program:
+    async with _start_guarded(command, cwd, folder, variables) as program:
         try:
             async with asyncio.timeout(seconds):
                 program.send(stdin)
@@ -81,15 +73,14 @@ class _Program(asyncio.SubprocessProtocol):
     """
 
     def __init__(self) -> None:
-        self._transport: asyncio.SubprocessTransport | None = None
         self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
         self._open_pipes = {_STDOUT, _STDERR}
         self._output_closed = asyncio.Event()
-        self._too_much = asyncio.Event()
+        self._ended = asyncio.Event()
         self.exited = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self.transport = cast("asyncio.SubprocessTransport", transport)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         output = self._output[fd]
@@ -97,7 +88,7 @@ class _Program(asyncio.SubprocessProtocol):
         if fd == _STDERR:
             del output[:-_MAX_STDERR_BYTES]
         elif len(output) > MAX_ANSWER_BYTES:
-            self._too_much.set()
+            self._ended.set()
             self._pipe(fd).close()
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
@@ -108,46 +99,28 @@ class _Program(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self.exited.set()
+        self._ended.set()
 
     def send(self, text: str) -> None:
         """Write the text to stdin and close it."""
-        stdin = cast("asyncio.WriteTransport", self._pipe(_STDIN))
+        stdin = self._pipe(_STDIN)
         stdin.write(text.encode("utf-8", "replace"))
         stdin.close()
 
     async def wait(self) -> ProcessResult:
         """Return the result when the program has exited, without waiting for children that keep its output open."""
-        await _wait_for_first(self.exited, self._too_much)
-        if self._too_much.is_set():
+        await self._ended.wait()
+        if len(self._output[_STDOUT]) > MAX_ANSWER_BYTES:
             raise SessionFailed(f"the session answered more than {MAX_ANSWER_BYTES >> 20} MiB")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_SECONDS):
                 await self._output_closed.wait()
-        code = self._transport.get_returncode() if self._transport else None
-        return ProcessResult(-1 if code is None else code, self._text(_STDOUT), self._text(_STDERR))
+        code = self.transport.get_returncode()
+        stdout, stderr = (output.decode("utf-8", "replace") for output in self._output.values())
+        return ProcessResult(-1 if code is None else code, stdout, stderr)
 
-    def close(self) -> None:
-        """Close the pipes."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def _text(self, fd: int) -> str:
-        return self._output[fd].decode("utf-8", "replace")
-
-    def _pipe(self, fd: int) -> asyncio.BaseTransport:
-        pipe = self._transport.get_pipe_transport(fd) if self._transport else None
-        if pipe is None:
-            raise TypeError(fd)
-        return pipe
-
-
-async def _wait_for_first(*events: asyncio.Event) -> None:
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
+    def _pipe(self, fd: int) -> Any:
+        return self.transport.get_pipe_transport(fd)
 
 
 @contextlib.asynccontextmanager
@@ -155,13 +128,14 @@ async def _start_guarded(
     command: Sequence[str], cwd: Path, folder: Path, variables: Mapping[str, str]
 ) -> AsyncIterator[_Program]:
     """Yield a program started by the guard process, which ends it when our end of the pipe is closed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)}
     guard_end, our_end = os.pipe()
     try:
         _, program = await asyncio.get_running_loop().subprocess_exec(
             _Program,
             sys.executable, "-I", "-S", str(_GUARD), str(guard_end), str(folder), *command,
             stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=(guard_end,), start_new_session=True,
-            cwd=cwd, env=_session_environment(variables),
+            cwd=cwd, env={**kept, **variables},
         )  # fmt: skip
     except BaseException:
         os.close(our_end)
@@ -176,16 +150,10 @@ async def _start_guarded(
 
 
 async def _wait_for_exit(program: _Program) -> None:
-    """Return when the guard process has exited."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
             await program.exited.wait()
-    program.close()
-
-
-def _session_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)}
-    return {**kept, **variables}
+    program.transport.close()
 
 
 def require_success(result: ProcessResult, program: str) -> str:

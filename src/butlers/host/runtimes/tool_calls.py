@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from butlers.errors import SessionFailed
 from butlers.host.runtimes.runtime import McpAccess
@@ -15,35 +15,17 @@ Message = dict[str, Any]
 _TOOL_TIMEOUT_SECONDS = 60.0
 
 
-class ToolClient(Protocol):
-    """The tools a session may call."""
+class ToolClient:
+    """The tools a session may call: the butler's over MCP, or none without a client."""
 
-    @property
-    def schemas(self) -> Sequence[Message]:
-        """The function schemas for the model."""
+    def __init__(self, client: Any = None, tools: Sequence[Any] = ()) -> None:
+        self._client = client
+        self.schemas = [_function_schema(tool) for tool in tools]
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the tool's answer or its error text."""
-
-
-class _NoTools:
-    """A session without tools."""
-
-    schemas: Sequence[Message] = ()
-
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        del arguments
-        return f"not_found: there is no tool {name}."
-
-
-class _McpTools:
-    """The butler's tools over MCP."""
-
-    def __init__(self, client: Any, tools: Sequence[Any]) -> None:
-        self._client = client
-        self.schemas: Sequence[Message] = [_function_schema(tool) for tool in tools]
-
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        if self._client is None:
+            return f"not_found: there is no tool {name}."
         try:
             result = await self._client.call_tool(name, dict(arguments), raise_on_error=False)
         except Exception as error:  # noqa: BLE001 — the model reads the error and goes on
@@ -60,7 +42,7 @@ def _function_schema(tool: Any) -> Message:
 async def open_tools(mcp: McpAccess | None) -> AsyncIterator[ToolClient]:
     """Yield the tools of the MCP server, or no tools without one. Raises `SessionFailed` if it can't be reached."""
     if mcp is None:
-        yield _NoTools()
+        yield ToolClient()
         return
     from fastmcp import Client
     from fastmcp.client.transports import StreamableHttpTransport
@@ -74,7 +56,7 @@ async def open_tools(mcp: McpAccess | None) -> AsyncIterator[ToolClient]:
             tools = await client.list_tools()
         except Exception as error:
             raise SessionFailed(f"the butler's own tools can't be reached: {type(error).__name__}") from error
-        yield _McpTools(client, tools)
+        yield ToolClient(client, tools)
 
 
 def _client_without_proxy(
@@ -93,20 +75,14 @@ def _client_without_proxy(
 async def execute_call(tools: ToolClient, call: Any) -> Message:
     """Execute a tool call and return its answer as a message; a malformed call is answered with an error text."""
     payload = call if isinstance(call, dict) else {}
-    name, arguments = _parse_call(payload.get("function"))
-    if name is None or arguments is None:
-        content = "invalid_input: send a tool's name and its arguments as a JSON object."
-    else:
-        content = await tools.call(name, arguments)
-    return {"role": "tool", "tool_call_id": str(payload.get("id") or ""), "content": content}
-
-
-def _parse_call(function: Any) -> tuple[str | None, dict[str, Any] | None]:
-    if not isinstance(function, dict):
-        return None, None
-    name, raw = function.get("name"), function.get("arguments")
+    function: Any = payload.get("function")
+    function = function if isinstance(function, dict) else {}
+    name, arguments = function.get("name"), function.get("arguments") or {}
     try:
-        arguments = json.loads(raw.strip() or "{}") if isinstance(raw, str) else raw or {}
+        arguments = json.loads(arguments.strip() or "{}") if isinstance(arguments, str) else arguments
     except (ValueError, RecursionError):
         arguments = None
-    return (name if isinstance(name, str) else None), (arguments if isinstance(arguments, dict) else None)
+    content = "invalid_input: send a tool's name and its arguments as a JSON object."
+    if isinstance(name, str) and isinstance(arguments, dict):
+        content = await tools.call(name, arguments)
+    return {"role": "tool", "tool_call_id": str(payload.get("id") or ""), "content": content}

@@ -3,14 +3,14 @@
 select tenant_id, id, actor, roles, elevated, secret_hash, expires_at, revoked_at
   from api_key(:key_id);
 
--- name: insert_key(tenant_id, id, actor, roles, elevated, secret_hash, expires_at)!
+-- name: insert_key(tenant, id, actor, roles, elevated, secret_hash, expires_at)!
 -- Insert a key. Only the hash of its secret is stored.
 insert into api_keys (tenant_id, id, actor, roles, elevated, secret_hash, expires_at)
-values (:tenant_id, :id, :actor, :roles, :elevated, :secret_hash, :expires_at);
+values (:tenant, :id, :actor, :roles, :elevated, :secret_hash, :expires_at);
 
 -- name: list_keys()
 -- All keys of all tenants, newest first, without their hashes.
-select tenant_id, id, actor, roles, elevated, created_at, expires_at, revoked_at
+select tenant_id as tenant, id, actor, roles, elevated, created_at, expires_at, revoked_at
   from api_keys
  order by created_at desc, id;
 

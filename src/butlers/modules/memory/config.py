@@ -80,10 +80,7 @@ class RetrievalConfig(Table):
         description="Tokens of the context block a session starts with. Lower it for a runtime with a small window.",
     )
     default_limit: int = Field(
-        20,
-        ge=1,
-        le=100,
-        description="Results of a search without a limit. Lower it to spend fewer tokens.",
+        20, ge=1, le=100, description="Results of a search without a limit. Lower it to spend fewer tokens."
     )
     default_mode: Literal["semantic", "keyword", "hybrid", "blended"] = Field(
         "hybrid",
@@ -134,10 +131,7 @@ class ConsolidationConfig(Table):
     """Consolidation of episodes into facts and rules."""
 
     batch_size: int = Field(
-        50,
-        ge=1,
-        le=500,
-        description="Episodes in one session. Lower it for a small context window.",
+        50, ge=1, le=500, description="Episodes in one session. Lower it for a small context window."
     )
     max_attempts: int = Field(5, ge=1, le=20, description="Failed attempts after which an episode is dead-lettered.")
     max_prompt_tokens: int = Field(
@@ -195,16 +189,11 @@ class ScheduleConfig(Table):
     """Cron expressions of the memory jobs."""
 
     consolidate: Cron = Field(
-        "0 */6 * * *",
-        description="When episodes are consolidated. More often learns sooner but costs more sessions.",
+        "0 */6 * * *", description="When episodes are consolidated. More often learns sooner but costs more sessions."
     )
-    consolidation_retry: Cron = Field(
-        "*/5 * * * *",
-        description="When failed episodes that are due are retried.",
-    )
+    consolidation_retry: Cron = Field("*/5 * * * *", description="When failed episodes that are due are retried.")
     decay_sweep: Cron = Field(
-        "0 3 * * *",
-        description="When memories with low confidence fade or expire. Once a day is enough.",
+        "0 3 * * *", description="When memories with low confidence fade or expire. Once a day is enough."
     )
     episode_cleanup: Cron = Field("0 4 * * *", description="When expired episodes are deleted. Choose a quiet hour.")
     reembed: Cron = Field(

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -24,7 +24,7 @@ _MAX_INPUT_CHARACTERS = 32_000
 """The model reads 256 tokens; tokenizing a megabyte for them would take seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EmbeddingVersion:
     """The model and version that made a vector; only vectors of one version can be compared."""
 
@@ -32,15 +32,10 @@ class EmbeddingVersion:
     version: str
     dimensions: int
 
-    @property
+    @cached_property
     def id(self) -> UUID:
         """An id derived from model, version and dimensions, the same everywhere without a lookup."""
-        return _version_id(f"butlers:embedding:{self.model}:{self.version}:{self.dimensions}")
-
-
-@cache
-def _version_id(version: str) -> UUID:
-    return uuid5(NAMESPACE_URL, version)
+        return uuid5(NAMESPACE_URL, f"butlers:embedding:{self.model}:{self.version}:{self.dimensions}")
 
 
 class Embedder(Protocol):
@@ -80,7 +75,7 @@ class EmbeddingEngine:
         self._pending: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
         self._drain_task: asyncio.Task[None] | None = None
 
-    @property
+    @cached_property
     def version(self) -> EmbeddingVersion:
         """The version of its vectors."""
         if self._folder is not None:
@@ -103,8 +98,6 @@ class EmbeddingEngine:
 
     async def embed_batch(self, texts: Sequence[str | None]) -> list[Vector]:
         """The vectors of the texts, in order; texts of similar length share a batch."""
-        if not texts:
-            return []
         clipped = [_clip_text(text) for text in texts]
         distinct = sorted(set(clipped), key=len)
         vectors: dict[str, Vector] = {}
@@ -130,7 +123,9 @@ class EmbeddingEngine:
                 vectors = await self._infer([text for text, _ in batch])
             except Exception as error:  # noqa: BLE001 — on any error of the runtime the callers must stop waiting
                 failure = Unavailable(f"the embedding model failed: {type(error).__name__}")
-                _fail_batch(batch, error if isinstance(error, Fault) else failure)
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error if isinstance(error, Fault) else failure)
                 continue
             for (text, future), vector in zip(batch, vectors, strict=True):
                 self._add_to_cache(text, vector)
@@ -149,8 +144,7 @@ class EmbeddingEngine:
 
     def _loaded(self) -> OnnxModel:
         with self._load_lock:
-            if self._model is None:
-                self._model = self._load()
+            self._model = self._model or self._load()
             return self._model
 
     def _load(self) -> OnnxModel:
@@ -170,9 +164,3 @@ class EmbeddingEngine:
 def _clip_text(text: str | None) -> str:
     """The beginning of the text that the model can read, or a space if it is blank."""
     return text[:_MAX_INPUT_CHARACTERS] if text and text.strip() else " "
-
-
-def _fail_batch(batch: Sequence[tuple[str, "asyncio.Future[Vector]"]], fault: Fault) -> None:
-    for _, future in batch:
-        if not future.done():
-            future.set_exception(fault)

@@ -1,7 +1,7 @@
 """The memory module: its tools, jobs, gauges and checks."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -70,20 +70,16 @@ class MemoryModule:
         return (
             Job("consolidate", schedule.consolidate, self._consolidate),
             Job("consolidation_retry", schedule.consolidation_retry, partial(self._consolidate, retries=True)),
-            Job("decay_sweep", schedule.decay_sweep, self._sweep),
-            Job("episode_cleanup", schedule.episode_cleanup, self._clean),
-            Job("reembed", schedule.reembed, self._reembed),
-            Job("index_upkeep", schedule.index_upkeep, self._maintain_indexes),
+            Job("decay_sweep", schedule.decay_sweep, self._for_all_tenants(decay_sweep.sweep, decay_sweep.ACTOR)),
+            Job("episode_cleanup", schedule.episode_cleanup, self._for_all_tenants(cleanup.clean_up, cleanup.ACTOR)),
+            Job("reembed", schedule.reembed, self._for_all_tenants(reembedding.reembed, reembedding.ACTOR)),
+            Job("index_upkeep", schedule.index_upkeep, partial(index_upkeep.maintain_indexes, self.state)),
         )
 
-    async def _sweep(self, caller: Caller) -> JobResult:
-        return await decay_sweep.sweep(self.state, replace(caller, actor=decay_sweep.ACTOR), all_tenants=True)
-
-    async def _clean(self, caller: Caller) -> JobResult:
-        return await cleanup.clean_up(self.state, replace(caller, actor=cleanup.ACTOR), all_tenants=True)
-
-    async def _reembed(self, caller: Caller) -> JobResult:
-        return await reembedding.reembed(self.state, replace(caller, actor=reembedding.ACTOR), all_tenants=True)
+    def _for_all_tenants(
+        self, operation: Callable[..., Awaitable[JobResult]], actor: str
+    ) -> Callable[[Caller], Awaitable[JobResult]]:
+        return lambda caller: operation(self.state, replace(caller, actor=actor), all_tenants=True)
 
     async def _consolidate(self, caller: Caller, *, retries: bool = False) -> JobResult:
         """Consolidate the episodes of all tenants; the result has counts only, no content."""
@@ -91,14 +87,9 @@ class MemoryModule:
         result = await consolidation.consolidate(self.state, worker, all_tenants=True, retries=retries)
         return {name: value for name, value in result.items() if name not in {"learned", "errors"}}
 
-    async def _maintain_indexes(self, caller: Caller) -> JobResult:
-        return await index_upkeep.maintain_indexes(self.state, caller)
-
     async def gauges(self) -> Mapping[str, float]:
         """The consolidation backlog: pending, failed and dead-lettered episodes, and the age of the oldest."""
-        row = await self.state.database.fetch_row("select * from memory_backlog()")
-        if row is None:
-            return {}
+        [row] = await self.state.database.fetch_across_tenants("select * from memory_backlog()")
         oldest = row["oldest_pending"]
         return {
             "episodes_pending": row["pending"],

@@ -11,7 +11,6 @@ from butlers.errors import ConfigurationFault
 
 Pooling = Literal["mean", "cls"]
 _MAX_TOKENS = 512
-_GRAPH_PATHS = ("model.onnx", "onnx/model.onnx")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class OnnxFolder:
     @property
     def graph(self) -> Path:
         """The path of the ONNX file; raises ConfigurationFault if there is none."""
-        return self._find_file(*_GRAPH_PATHS)
+        return self._find_file("model.onnx", "onnx/model.onnx")
 
     @property
     def tokenizer(self) -> Path:

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -80,14 +80,7 @@ class Memory:
         async with self.database.transaction(caller, seconds=seconds, reuse_plans=reuse_plans) as tx:
             version = self.embedder.version
             if (caller.tenant, version.id) not in self._registered_versions:
-                await embedding_versions.register_version(
-                    tx,
-                    caller,
-                    version.id,
-                    model=version.model,
-                    version=version.version,
-                    dimensions=version.dimensions,
-                )
+                await embedding_versions.register_version(tx, caller, version.id, **asdict(version))
             yield tx
         # After the commit: a rollback removes the row.
         self._registered_versions.add((caller.tenant, version.id))
@@ -102,15 +95,11 @@ class Memory:
 
     def scopes(self, scope: str | None) -> Sequence[str] | None:
         """The scopes a search covers: None (all) for '*', else global and one scope, by default this butler's."""
-        if scope == EVERY_SCOPE:
-            return None
-        return [GLOBAL, scope or self.butler]
+        return None if scope == EVERY_SCOPE else [GLOBAL, scope or self.butler]
 
     def butlers(self, scope: str | None) -> Sequence[str] | None:
         """The butlers whose episodes a search covers: None (all) for '*', else one, by default this one."""
-        if scope == EVERY_SCOPE:
-            return None
-        return [scope or self.butler]
+        return None if scope == EVERY_SCOPE else [scope or self.butler]
 
     def check_butler(self, caller: Caller, butler: str) -> str:
         """The butler's name; raises Forbidden if it is another butler and the caller is not an admin."""

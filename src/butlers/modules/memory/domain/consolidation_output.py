@@ -5,7 +5,8 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -99,7 +100,7 @@ class ConsolidationResult:
     updated_facts: tuple[FactUpdate, ...] = ()
     new_rules: tuple[ExtractedRule, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
-    parse_errors: tuple[str, ...] = field(default=())
+    parse_errors: tuple[str, ...] = ()
 
     @property
     def actions(self) -> int:
@@ -121,13 +122,8 @@ def parse_output(output: str) -> ConsolidationResult:
     if answer is None:
         return ConsolidationResult(parse_errors=(NO_JSON,))
     errors: list[str] = []
-    return ConsolidationResult(
-        new_facts=_parse_actions(answer, "new_facts", _new_fact, errors),
-        updated_facts=_parse_actions(answer, "updated_facts", _updated_fact, errors),
-        new_rules=_parse_actions(answer, "new_rules", _new_rule, errors),
-        confirmations=_parse_actions(answer, "confirmations", _confirmation, errors),
-        parse_errors=_capped_errors(errors),
-    )
+    actions: dict[str, Any] = {key: _parse_actions(answer, key, parse, errors) for key, parse in _PARSERS.items()}
+    return ConsolidationResult(**actions, parse_errors=_capped_errors(errors))
 
 
 def _last_matching_object(output: str) -> dict[str, Any] | None:
@@ -226,57 +222,31 @@ def _entries(value: Any, key: str, errors: list[str]) -> Sequence[Any]:
     return []
 
 
-def _new_fact(entry: Any) -> ExtractedFact:
-    fields = _require_object(entry)
-    return ExtractedFact(
-        subject=_text(fields, "subject"),
-        predicate=_text(fields, "predicate"),
-        content=_text(fields, "content"),
-        permanence=_permanence(fields.get("permanence")) or Permanence.STANDARD,
-        importance=_importance(fields.get("importance")) or DEFAULT_IMPORTANCE,
-        is_global=_is_global(fields.get("scope")),
-        tags=_tags(fields.get("tags")) or (),
-        evidence=_evidence(fields.get("evidence")),
-    )
+def _parse_action(action: type[T], entry: Any) -> T:
+    """The action with the fields of an object; an optional field that can't be used keeps its default."""
+    if not isinstance(entry, dict):
+        raise _InvalidActionError("is not an object")
+    values = {each.name: _FIELD_PARSERS[each.name](entry) for each in fields(action)}  # type: ignore[arg-type]
+    return action(**{name: value for name, value in values.items() if value is not None})
 
 
 def _updated_fact(entry: Any) -> FactUpdate:
-    fields = _require_object(entry)
-    # Required, so that the model states what it means; the target keeps its own key.
-    for name in ("subject", "predicate"):
-        _text(fields, name)
-    return FactUpdate(
-        target_id=_id(fields.get("target_id"), "target_id"),
-        content=_text(fields, "content"),
-        permanence=_permanence(fields.get("permanence")),
-        importance=_importance(fields.get("importance")),
-        tags=_tags(fields.get("tags")),
-        evidence=_evidence(fields.get("evidence")),
-    )
+    if isinstance(entry, dict):
+        # Required, so that the model states what it means; the target keeps its own key.
+        for name in ("subject", "predicate"):
+            _text(entry, name)
+    return _parse_action(FactUpdate, entry)
 
 
 def _new_rule(entry: Any) -> ExtractedRule:
-    fields = {"content": entry} if isinstance(entry, str) else _require_object(entry)
-    return ExtractedRule(
-        content=_text(fields, "content"),
-        permanence=_permanence(fields.get("permanence")),
-        is_global=_is_global(fields.get("scope")),
-        tags=_tags(fields.get("tags")) or (),
-        evidence=_evidence(fields.get("evidence")),
-    )
+    return _parse_action(ExtractedRule, {"content": entry} if isinstance(entry, str) else entry)
 
 
 def _confirmation(entry: Any) -> Confirmation:
     if not isinstance(entry, dict):
         return Confirmation(target_id=_id(entry, "it"))
     target = next((entry[name] for name in ("target_id", "id", "fact_id", "rule_id") if name in entry), None)
-    return Confirmation(target_id=_id(target, "target_id"), evidence=_evidence(entry.get("evidence")))
-
-
-def _require_object(entry: Any) -> dict[str, Any]:
-    if not isinstance(entry, dict):
-        raise _InvalidActionError("is not an object")
-    return entry
+    return _parse_action(Confirmation, {**entry, "target_id": target})
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
@@ -347,3 +317,22 @@ def _evidence(value: Any) -> tuple[UUID, ...]:
     texts = value if isinstance(value, list) else [value]
     ids = (UUID(match) for text in texts if isinstance(text, str) for match in _UUID.findall(text))
     return tuple(dict.fromkeys(ids))
+
+
+_FIELD_PARSERS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "subject": lambda entry: _text(entry, "subject"),
+    "predicate": lambda entry: _text(entry, "predicate"),
+    "content": lambda entry: _text(entry, "content"),
+    "target_id": lambda entry: _id(entry.get("target_id"), "target_id"),
+    "permanence": lambda entry: _permanence(entry.get("permanence")),
+    "importance": lambda entry: _importance(entry.get("importance")),
+    "is_global": lambda entry: _is_global(entry.get("scope")),
+    "tags": lambda entry: _tags(entry.get("tags")),
+    "evidence": lambda entry: _evidence(entry.get("evidence")),
+}
+_PARSERS: dict[str, Callable[[Any], object]] = {
+    "new_facts": partial(_parse_action, ExtractedFact),
+    "updated_facts": _updated_fact,
+    "new_rules": _new_rule,
+    "confirmations": _confirmation,
+}

@@ -34,7 +34,7 @@ class EntityType(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise UnknownEntityType(name, [each.value for each in cls]) from None
+            raise UnknownEntityType(name, cls) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

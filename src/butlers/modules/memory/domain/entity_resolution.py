@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from uuid import UUID
 
@@ -105,7 +105,7 @@ def best_matches(found: Iterable[EntityCandidate]) -> list[EntityCandidate]:
         is_downgraded = is_full_name and not each.as_written and each.match in matched_as_written
         match = NameMatch.PREFIX if is_downgraded else each.match
         if each.id not in best or match.score > best[each.id].match.score:
-            best[each.id] = EntityCandidate(each.id, each.canonical_name, each.entity_type, each.aliases, match)
+            best[each.id] = replace(each, match=match, as_written=True)
     return list(best.values())
 
 

@@ -1,6 +1,7 @@
 """Faults of the memory module; each hint tells the agent what to do next."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from butlers.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 
@@ -73,10 +74,15 @@ class EpisodesDoNotDecay(InvalidInput, ValueError):
 
 
 class MemoryNotLive(Conflict):
-    """The memory is not in a state that can be confirmed or marked."""
+    """The state of the memory does not allow the change."""
+
+    _HINTS: ClassVar = {
+        "active": "It needs no restoring.",
+        "superseded": "Use the fact that superseded it, or store the corrected fact instead.",
+    }
 
     def __init__(self, memory_type: str, memory_id: object, state: str) -> None:
-        hint = "Store the corrected fact instead." if memory_type == "fact" else "Store a new rule instead."
+        hint = self._HINTS.get(state, f"Store a new {memory_type} instead, or restore this one.")
         super().__init__(f"the {memory_type} {memory_id} is {state}", hint=hint)
 
 

@@ -1,9 +1,10 @@
 """Types, states and validated inputs of the memory module."""
 
-import math
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from butlers.errors import InvalidInput
@@ -48,7 +49,7 @@ class Permanence(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise UnknownPermanence(name, [each.value for each in cls]) from None
+            raise UnknownPermanence(name, cls) from None
 
 
 _DECAY_RATES = {
@@ -100,19 +101,14 @@ class SearchMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewEpisode:
-    """A validated episode to store: something that happened in a session."""
-
+class _NewMemory:
     content: str
-    butler: str
-    session_id: UUID | None = None
-    importance: float = 5.0
     metadata: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "content", validate_content("content", self.content))
-        object.__setattr__(self, "butler", validate_short_text("butler", self.butler, MAX_SCOPE_CHARACTERS))
-        validate_importance(self.importance)
+        for name, validate in _VALIDATORS.items():
+            if hasattr(self, name):
+                object.__setattr__(self, name, validate(getattr(self, name)))
 
     @property
     def searchable(self) -> str:
@@ -121,26 +117,25 @@ class NewEpisode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewFact:
+class NewEpisode(_NewMemory):
+    """A validated episode to store: something that happened in a session."""
+
+    butler: str
+    session_id: UUID | None = None
+    importance: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFact(_NewMemory):
     """A validated fact to store: something that is known."""
 
     subject: str
     predicate: str
-    content: str
     importance: float = 5.0
     permanence: Permanence = Permanence.STANDARD
     scope: str = GLOBAL
     tags: tuple[str, ...] = ()
     entity_id: UUID | None = None
-    metadata: dict[str, object] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name in ("subject", "predicate"):
-            object.__setattr__(self, name, validate_short_text(name, getattr(self, name), MAX_KEY_CHARACTERS))
-        object.__setattr__(self, "content", validate_content("content", self.content))
-        object.__setattr__(self, "scope", validate_scope(self.scope))
-        object.__setattr__(self, "tags", validate_tags(self.tags))
-        validate_importance(self.importance)
 
     @property
     def searchable(self) -> str:
@@ -154,24 +149,12 @@ class NewFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewRule:
+class NewRule(_NewMemory):
     """A validated rule to store: a way of working."""
 
-    content: str
     scope: str = GLOBAL
     tags: tuple[str, ...] = ()
     permanence: Permanence | None = None
-    metadata: dict[str, object] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "content", validate_content("content", self.content))
-        object.__setattr__(self, "scope", validate_scope(self.scope))
-        object.__setattr__(self, "tags", validate_tags(self.tags))
-
-    @property
-    def searchable(self) -> str:
-        """The text to embed and index."""
-        return self.content
 
     @property
     def decay_rate(self) -> float:
@@ -242,6 +225,17 @@ def validate_tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 def validate_importance(importance: float) -> float:
     """The importance; raises InvalidInput unless it is between 0 and 10."""
-    if math.isnan(importance) or not 0 <= importance <= MAX_IMPORTANCE:
+    if not 0 <= importance <= MAX_IMPORTANCE:
         raise InvalidInput("importance must be between 0 and 10", hint="0 is trivial, 5 ordinary, 10 vital.")
     return importance
+
+
+_VALIDATORS: dict[str, Callable[[Any], object]] = {
+    "subject": lambda text: validate_short_text("subject", text, MAX_KEY_CHARACTERS),
+    "predicate": lambda text: validate_short_text("predicate", text, MAX_KEY_CHARACTERS),
+    "content": lambda text: validate_content("content", text),
+    "butler": lambda text: validate_short_text("butler", text, MAX_SCOPE_CHARACTERS),
+    "scope": validate_scope,
+    "tags": validate_tags,
+    "importance": validate_importance,
+}

@@ -21,7 +21,7 @@ MEMORY = Branch(
         "table rule_applications": "select, insert",
         "table embedding_versions": "select, insert",
         # UPDATE, because a worker locks the rows it takes.
-        "table pending_episodes": "select, update",
+        "table claimable_episodes": "select, update",
         "table consolidation_runs": "select, insert, update, delete",
         "function memory_backlog()": "execute",
         "function consolidation_groups(bigint)": "execute",

@@ -18,5 +18,5 @@ def downgrade() -> None:
     op.execute("drop function memory_tenants()")
     op.execute("drop function memory_backlog()")
     op.execute("drop function consolidation_groups(bigint)")
-    op.execute("drop view pending_episodes")
+    op.execute("drop view claimable_episodes")
     op.execute("drop table consolidation_runs")

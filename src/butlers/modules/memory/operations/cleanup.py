@@ -1,14 +1,11 @@
 """Cleanup of episodes: expired ones, and the oldest consolidated ones over the configured limit."""
 
-from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 
 from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS
+from butlers.modules.memory.operations.batching import Progress, callers_by_tenant, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
-from butlers.modules.memory.operations.progress import Progress, no_progress
-from butlers.modules.memory.operations.retry import retry_when_busy
-from butlers.modules.memory.operations.tenants import callers_by_tenant
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import cleanup
 
@@ -45,9 +42,11 @@ async def clean_up(
     limit = memory.config.max_episodes if max_entries is None else max_entries
     report = CleanupReport()
     callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
-    total = sum([(await _preview(memory, [each], limit)).deleted for each in callers])
+    total = (await _preview(memory, callers, limit)).deleted
     for each in callers:
-        async for deleted, unread in _delete_expired(memory, each):
+        deleted = BATCH
+        while deleted == BATCH:
+            deleted, unread = await retry_when_busy(_delete_expired, memory, each)
             report.expired_deleted += deleted
             report.expired_unread += unread
             progress(report.deleted, total)
@@ -82,22 +81,17 @@ async def _preview(memory: Memory, callers: list[Caller], limit: int) -> Cleanup
     return report
 
 
-async def _delete_expired(memory: Memory, caller: Caller) -> AsyncIterator[tuple[int, int]]:
-    """Delete expired episodes; yields the numbers of deleted and of never consolidated ones for each batch."""
-    deleted = BATCH
-    while deleted == BATCH:
-        deleted, unread = await retry_when_busy(_delete_expired_batch, memory, caller)
-        yield deleted, unread
-
-
-async def _delete_expired_batch(memory: Memory, caller: Caller) -> tuple[int, int]:
+async def _delete_expired(memory: Memory, caller: Caller) -> tuple[int, int]:
     # Not durable: the next cleanup deletes what a crash loses.
     async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
-        return await cleanup.delete_expired(tx, caller, BATCH)
+        return await cleanup.delete_episodes(tx, caller, "episode_expired", BATCH)
 
 
 async def _delete_over_capacity(memory: Memory, caller: Caller, limit: int) -> int:
     async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
         await cleanup.lock_tenant_cleanup(tx, caller)
         excess = await cleanup.count_remaining(tx, caller) - limit
-        return await cleanup.delete_oldest(tx, caller, min(excess, BATCH)) if excess > 0 else 0
+        if excess <= 0:
+            return 0
+        deleted, _ = await cleanup.delete_episodes(tx, caller, "episode_crowded_out", min(excess, BATCH))
+        return deleted

@@ -12,15 +12,14 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.contract import SessionResult, Spawner
 from butlers.db import WRITE_TIMEOUT_SECONDS, Connection, as_fault
-from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut, Unavailable
+from butlers.errors import Overloaded, SessionFailed, TimedOut, Unavailable
 from butlers.modules.memory.domain import consolidation_output, consolidation_prompt
-from butlers.modules.memory.domain.consolidation_prompt import Prompt, PromptEpisode
+from butlers.modules.memory.domain.consolidation_prompt import KnownFact, KnownRule, Prompt, PromptEpisode
 from butlers.modules.memory.domain.model import GLOBAL, MemoryType
 from butlers.modules.memory.operations import consolidation_apply, consolidation_batch
+from butlers.modules.memory.operations.batching import Progress, no_progress, retry_when_busy
 from butlers.modules.memory.operations.consolidation_apply import LeaseLost, NothingApplied
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
-from butlers.modules.memory.operations.progress import Progress, no_progress
-from butlers.modules.memory.operations.retry import retry_when_busy
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events
 from butlers.modules.memory.store.consolidation import EpisodeBatch, EpisodeGroup, RunRecord
@@ -32,6 +31,7 @@ ACTOR = "consolidation"
 MAX_PROMPT_FACTS, MAX_PROMPT_RULES = 100, 50
 MAX_GROUPS = 1_000
 MAX_LISTED = 100
+_COUNTS = ("facts_created", "facts_updated", "rules_created", "confirmed")
 
 
 @dataclass(slots=True)
@@ -45,7 +45,6 @@ class ConsolidationReport:
     record: RunRecord = field(default_factory=RunRecord)
     learned: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    stopped: Fault | None = None
 
     def add(self, record: RunRecord, learned: Sequence[dict[str, Any]]) -> None:
         """Add the record of one batch."""
@@ -53,10 +52,8 @@ class ConsolidationReport:
         self.failed += record.status == "failed"
         if record.status == "succeeded":
             self.record.episodes += record.episodes
-        for name in ("facts_created", "facts_updated", "rules_created", "confirmed"):
+        for name in (*_COUNTS, "input_tokens", "output_tokens"):
             setattr(self.record, name, getattr(self.record, name) + getattr(record, name))
-        self.record.input_tokens += record.input_tokens
-        self.record.output_tokens += record.output_tokens
         self.record.tokens_estimated |= record.tokens_estimated
         if record.error:
             # The error already summarizes the errors of the single actions.
@@ -76,10 +73,7 @@ class ConsolidationReport:
             "batches": self.batches,
             "failed_batches": self.failed,
             "episodes": total.episodes,
-            "facts_created": total.facts_created,
-            "facts_updated": total.facts_updated,
-            "rules_created": total.rules_created,
-            "confirmed": total.confirmed,
+            **{name: getattr(total, name) for name in _COUNTS},
             "tokens": {
                 "input": total.input_tokens,
                 "output": total.output_tokens,
@@ -111,7 +105,7 @@ async def preview(memory: Memory, caller: Caller, *, all_tenants: bool = False) 
         member = replace(caller, tenant=group.tenant)
         async with memory.transaction(member) as tx:
             limit = await consolidation_batch.batch_size(memory, tx, member, group.butler)
-            episodes = await consolidation.pending_episodes(tx, member, group.butler, limit)
+            episodes = await consolidation.claimable_episodes(tx, member, group.butler, limit)
         if episodes:
             prompt = await _build_prompt(memory, member, group.butler, episodes)
             prompts.append(
@@ -158,8 +152,6 @@ async def consolidate(
     for group in groups:
         member = replace(caller, tenant=group.tenant)
         await _consolidate_group(memory, memory.spawner, member, group.butler, report, progress)
-        if report.stopped is not None:
-            raise report.stopped
     return report.answer()
 
 
@@ -204,14 +196,11 @@ async def _consolidate_group(
             return
         if batch is None:
             return
-        record, learned = RunRecord(), list[dict[str, Any]]()
-        try:
-            learned = await _consolidate_batch(memory, spawner, caller, batch, record)
-        except Unavailable as fault:
-            report.stopped = fault
+        record = RunRecord()
+        learned = await _consolidate_batch(memory, spawner, caller, batch, record)
         report.add(record, learned)
         progress(report.record.episodes, report.waiting)
-        if record.status != "succeeded" or report.stopped:
+        if record.status != "succeeded":
             return
 
 
@@ -233,7 +222,10 @@ async def _consolidate_batch(
         async with consolidation_batch.renew_lease(memory, worker, batch) as lost:
             return await _ask_and_apply(memory, spawner, worker, batch, record, lost)
     except asyncio.CancelledError:
-        await consolidation_batch.release_cancelled(memory, worker, batch, record)
+        # A repeated cancellation must not stop the release.
+        await asyncio.shield(
+            consolidation_batch.release_batch(memory, worker, batch, record, consolidation_batch.CANCELLED)
+        )
         raise
     except LeaseLost as fault:
         await consolidation_batch.record_lost(memory, worker, batch, record, fault.message)
@@ -277,15 +269,15 @@ async def _ask_and_apply(
     record.parse_errors = list(result.parse_errors)
     if not result.actions and not result.explicitly_empty:
         raise NothingApplied(result.parse_errors)
-    actions = await consolidation_apply.prepare_actions(memory, caller, batch.butler, result)
-    return await retry_when_busy(consolidation_apply.apply_batch, memory, caller, batch, actions, record)
+    actions, vectors = await consolidation_apply.prepare_actions(memory, caller, batch.butler, result)
+    return await retry_when_busy(consolidation_apply.apply_batch, memory, caller, batch, actions, vectors, record)
 
 
 async def _build_prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequence[PromptEpisode]) -> Prompt:
     scopes, ids, version = [GLOBAL, butler], [each.id for each in episodes], memory.embedder.version.id
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        facts = await consolidation.near_facts(tx, caller, ids, version, scopes, MAX_PROMPT_FACTS)
-        rules = await consolidation.near_rules(tx, caller, ids, version, scopes, MAX_PROMPT_RULES)
+        facts = await consolidation.nearest(tx, caller, KnownFact, ids, version, scopes, MAX_PROMPT_FACTS)
+        rules = await consolidation.nearest(tx, caller, KnownRule, ids, version, scopes, MAX_PROMPT_RULES)
     return await asyncio.to_thread(
         consolidation_prompt.assemble_prompt,
         instructions(),

@@ -1,11 +1,11 @@
 """Application of a model's consolidation output: one transaction for a batch, a savepoint for each action."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -31,7 +31,7 @@ from butlers.modules.memory.domain.model import (
 from butlers.modules.memory.domain.rule_fingerprint import fingerprint
 from butlers.modules.memory.operations.writing import store_fact_in
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import consolidation, events, facts, links, rules
+from butlers.modules.memory.store import consolidation, events, facts, links, memories, rules
 from butlers.modules.memory.store.consolidation import EpisodeBatch, LeasedEpisode, RunRecord
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import Event
@@ -42,6 +42,7 @@ log = logging.getLogger("butlers.memory")
 _NEIGHBOURS = 20
 _BY_CONSOLIDATION = {"by": "consolidation"}
 _DISTILLED: dict[str, object] = {"provenance": Provenance.DISTILLED.value}
+New = TypeVar("New", NewFact, NewRule)
 # Not caused by the action and likely to pass: the whole batch is retried.
 _TRANSIENT = (Unavailable, Overloaded, TimedOut)
 
@@ -62,18 +63,15 @@ class NothingApplied(Conflict):
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__(f"no part of the model's output could be used: {'; '.join(reasons[:3])}")
-        self.reasons = list(reasons)
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedActions:
-    """The actions of a batch with their embeddings, ready to be applied."""
+class PreparedAction:
+    """An action with its path in the model's output, and the memory it stores or the fault that prevents it."""
 
-    facts: Sequence[tuple[ExtractedFact, NewFact | Fault]]
-    updates: Sequence[tuple[FactUpdate, NewFact | Fault]]
-    rules: Sequence[tuple[ExtractedRule, NewRule | Fault]]
-    confirmations: Sequence[Confirmation]
-    vectors: Mapping[str, EmbeddedText]
+    path: str
+    extracted: ExtractedFact | FactUpdate | ExtractedRule | Confirmation
+    new: NewFact | NewRule | Fault | None
 
 
 @dataclass(slots=True)
@@ -91,14 +89,9 @@ class BatchExecutor:
     rejected: int = 0
 
     @property
-    def butler(self) -> str:
-        """The butler the episodes belong to."""
-        return self.batch.butler
-
-    @property
     def scopes(self) -> list[str]:
         """The scopes this butler reads."""
-        return [GLOBAL, self.butler]
+        return [GLOBAL, self.batch.butler]
 
     @property
     def live_episodes(self) -> list[UUID]:
@@ -124,80 +117,213 @@ class BatchExecutor:
         """Return the time of the latest of these episodes."""
         return max(each.happened_at for each in self.batch.episodes if each.id in evidence)
 
+    async def lock_targets(self, actions: Sequence[PreparedAction]) -> None:
+        """Lock every key and memory the actions may write; in advance, so that batches don't deadlock."""
+        keys = [each.new.key for each in actions if isinstance(each.new, NewFact)]
+        if any(isinstance(each.extracted, ExtractedRule) for each in actions):
+            keys += [f"rules of {scope}" for scope in self.scopes]
+        changes = [each.extracted for each in actions if isinstance(each.extracted, (FactUpdate, Confirmation))]
+        await facts.lock_keys(self.tx, self.caller, keys)
+        await consolidation.lock_targets(self.tx, self.caller, [each.target_id for each in changes])
+
+    async def run(self, action: PreparedAction) -> None:
+        """Run one action in a savepoint; a failure is recorded as an error and does not stop the others."""
+        try:
+            async with self.tx.transaction():
+                await self._apply(action)
+        except Exception as error:
+            fault = as_fault(error)
+            if isinstance(fault, _TRANSIENT):
+                raise fault from error
+            if fault is None:
+                log.exception("a consolidation action failed", extra={"action": action.path})
+            else:
+                log.warning(
+                    "a consolidation action was not applied", extra={"action": action.path, "code": fault.code}
+                )
+            self.rejected += isinstance(fault, RejectedAction)
+            self.record.errors.append(f"{action.path}: {fault.message if fault else type(error).__name__}")
+
+    async def _apply(self, action: PreparedAction) -> None:
+        match action.extracted, action.new:
+            case _, Fault() as fault:
+                raise fault
+            case ExtractedFact() as extracted, NewFact() as fact:
+                await self._apply_new_fact(fact, self.evidence(extracted.evidence))
+            case FactUpdate() as update, NewFact() as fact:
+                await self._apply_update(update, fact)
+            case ExtractedRule() as extracted, NewRule() as rule:
+                await self._apply_new_rule(rule, self.evidence(extracted.evidence))
+            case Confirmation() as confirmation, _:
+                await self._apply_confirmation(confirmation)
+
+    async def _apply_new_fact(self, fact: NewFact, evidence: Sequence[UUID]) -> None:
+        existing = await facts.find_same_content(self.tx, self.caller, fact, self.scopes)
+        if existing is not None:
+            await self._confirm_existing(MemoryType.FACT, existing, evidence)
+            return
+        if await facts.was_retracted_since(self.tx, self.caller, fact, self.scopes, self.latest(evidence)):
+            raise RejectedAction("it was forgotten after the episode it comes from")
+        await self._store_fact(fact, evidence)
+
+    async def _apply_update(self, update: FactUpdate, fact: NewFact) -> None:
+        current = await facts.lock_live_by_key(self.tx, self.caller, fact)
+        if current is None or current.id != update.target_id:
+            raise Conflict(f"the fact {update.target_id} was replaced during the run")
+        await self._store_fact(fact, self.evidence(update.evidence))
+
+    async def _store_fact(self, fact: NewFact, evidence: Sequence[UUID]) -> None:
+        stored = await store_fact_in(
+            self.tx,
+            self.caller,
+            fact,
+            self.vectors[fact.searchable],
+            source_butler=self.batch.butler,
+            source_episode_id=evidence[0],
+            confidence=FACT_CONFIDENCE * self.distilled_confidence,
+        )
+        fact_id = UUID(stored["id"])
+        if stored.get("confirmed_existing"):
+            await self._add_support(MemoryType.FACT, fact_id, evidence)
+            return
+        replaced = {"superseded_id": stored["superseded_id"]} if "superseded_id" in stored else {}
+        await self._add_learned(fact, fact_id, evidence, **replaced)
+        self.record.facts_updated += bool(replaced)
+        self.record.facts_created += not replaced
+
+    async def _apply_new_rule(self, rule: NewRule, evidence: Sequence[UUID]) -> None:
+        vector = self.vectors[rule.searchable]
+        if (existing := await self._find_same_rule(rule, vector, self.latest(evidence))) is not None:
+            await self._confirm_existing(MemoryType.RULE, existing, evidence)
+            return
+        rule_id = await rules.insert(
+            self.tx,
+            self.caller,
+            rule,
+            vector,
+            source_butler=self.batch.butler,
+            source_episode_id=evidence[0],
+            confidence=RULE_CONFIDENCE * self.distilled_confidence,
+        )
+        created = Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope, **_BY_CONSOLIDATION})
+        await events.append(self.tx, self.caller, created)
+        await self._add_learned(rule, rule_id, evidence)
+        self.record.rules_created += 1
+
+    async def _find_same_rule(self, rule: NewRule, vector: EmbeddedText, since: datetime) -> UUID | None:
+        """Return the live rule with the same wording; raises `RejectedAction` when it did harm or was forgotten."""
+        wording = fingerprint(rule.content)
+        for warning in await rules.anti_patterns(self.tx, self.caller, self.scopes):
+            if fingerprint(warning.original or "") == wording:
+                raise RejectedAction(f"it is the original of the anti-pattern {warning.id}")
+        forgotten = await rules.forgotten_since(self.tx, self.caller, self.scopes, since)
+        if any(fingerprint(each.content) == wording for each in forgotten):
+            raise RejectedAction("it was forgotten after the episode it comes from")
+        for near in await rules.nearest(self.tx, self.caller, vector, self.scopes, _NEIGHBOURS):
+            if fingerprint(near.content) == wording:
+                if near.awaits_inversion:
+                    raise RejectedAction("the rule with this content did harm")
+                return near.id
+        return None
+
+    async def _apply_confirmation(self, confirmation: Confirmation) -> None:
+        target_id = confirmation.target_id
+        evidence = [each for each in confirmation.evidence if each in self.live_episodes]
+        if await facts.update_targets(self.tx, self.caller, [target_id], self.scopes):
+            await self._confirm_existing(MemoryType.FACT, target_id, evidence)
+        elif await rules.live_among(self.tx, self.caller, [target_id], self.scopes):
+            await self._confirm_existing(MemoryType.RULE, target_id, evidence)
+        else:
+            raise NotFound(f"there is no live fact or rule {target_id} in scope")
+
+    async def _confirm_existing(self, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
+        supported = await links.is_independent(self.tx, self.caller, memory_type, memory_id, evidence)
+        if await memories.confirm(self.tx, self.caller, memory_type, memory_id, supported=supported) is None:
+            raise NotFound(f"the {memory_type} {memory_id} is no longer live")
+        event = Event(f"{memory_type}_confirmed", memory_type, memory_id, _BY_CONSOLIDATION)
+        await events.append(self.tx, self.caller, event)
+        await self._add_support(memory_type, memory_id, evidence)
+
+    async def _add_support(self, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
+        """Link episodes to the memory they support, and count its confirmation."""
+        support = [Link(MemoryType.EPISODE, each, memory_type, memory_id, Relation.SUPPORTS) for each in evidence]
+        await links.create_links(self.tx, self.caller, support)
+        self.record.confirmed += 1
+
+    async def _add_learned(
+        self, new: NewFact | NewRule, memory_id: UUID, evidence: Sequence[UUID], **more: str
+    ) -> None:
+        """Link a new memory to the episodes it comes from, and add it to the report."""
+        is_fact = isinstance(new, NewFact)
+        kind = MemoryType.FACT if is_fact else MemoryType.RULE
+        sources = [Link(kind, memory_id, MemoryType.EPISODE, each, Relation.DERIVED_FROM) for each in evidence]
+        await links.create_links(self.tx, self.caller, sources)
+        names = ("subject", "predicate", "content", "scope") if is_fact else ("content", "scope")
+        shown = {name: getattr(new, name) for name in names}
+        learned = {
+            "memory_type": kind.value,
+            "id": str(memory_id),
+            **shown,
+            "evidence": [str(each) for each in evidence],
+        }
+        self.learned.append({**learned, **more})
+
 
 async def prepare_actions(
     memory: Memory, caller: Caller, butler: str, result: ConsolidationResult
-) -> PreparedActions:
-    """Convert the actions to new memories and embed them, before the transaction that applies them begins."""
-    scopes = [GLOBAL, butler]
+) -> tuple[list[PreparedAction], dict[str, EmbeddedText]]:
+    """Return the actions with the memories they store, and the embeddings of those by text."""
+    target_ids = [update.target_id for update in result.updated_facts]
     async with memory.transaction(caller) as tx:
-        targets = await facts.update_targets(
-            tx, caller, [update.target_id for update in result.updated_facts], scopes
-        )
-    new_facts = [(each, _value_or_fault(_new_fact, each, butler)) for each in result.new_facts]
-    updates = [
-        (each, _value_or_fault(_updated_fact, each, targets.get(each.target_id))) for each in result.updated_facts
-    ]
-    new_rules = [(each, _value_or_fault(_new_rule, each, butler)) for each in result.new_rules]
-    texts = [new.searchable for _, new in (*new_facts, *updates, *new_rules) if not isinstance(new, Fault)]
-    version = memory.embedder.version.id
-    vectors = {
-        text: EmbeddedText(vector, version)
-        for text, vector in zip(texts, await memory.embedder.embed_batch(texts), strict=True)
+        targets = await facts.update_targets(tx, caller, target_ids, [GLOBAL, butler])
+    converters: dict[str, Callable[[Any], NewFact | NewRule | None]] = {
+        "new_facts": partial(_new_memory, NewFact, butler),
+        "updated_facts": partial(_updated_fact, targets),
+        "new_rules": partial(_new_memory, NewRule, butler),
+        "confirmations": lambda _: None,
     }
-    return PreparedActions(new_facts, updates, new_rules, result.confirmations, vectors)
+    actions = [
+        PreparedAction(f"{section}[{number}]", extracted, _value_or_fault(convert, extracted))
+        for section, convert in converters.items()
+        for number, extracted in enumerate(getattr(result, section))
+    ]
+    texts = [each.new.searchable for each in actions if isinstance(each.new, (NewFact, NewRule))]
+    version, vectors = memory.embedder.version.id, await memory.embedder.embed_batch(texts)
+    return actions, {text: EmbeddedText(vector, version) for text, vector in zip(texts, vectors, strict=True)}
 
 
-def _value_or_fault(make: Callable[..., Any], *args: Any) -> Any:
-    """Return `make(*args)`, or the fault it raises."""
+def _value_or_fault(make: Callable[[Any], Any], extracted: Any) -> Any:
     try:
-        return make(*args)
+        return make(extracted)
     except Fault as fault:
         return fault
 
 
-def _new_fact(extracted: ExtractedFact, butler: str) -> NewFact:
-    return NewFact(
-        subject=extracted.subject,
-        predicate=extracted.predicate,
-        content=extracted.content,
-        importance=extracted.importance,
-        permanence=extracted.permanence,
-        scope=GLOBAL if extracted.is_global else butler,
-        tags=extracted.tags,
-        metadata=dict(_DISTILLED),
-    )
+def _new_memory(new_type: type[New], butler: str, extracted: ExtractedFact | ExtractedRule) -> New:
+    values = asdict(extracted)
+    del values["evidence"]
+    scope = GLOBAL if values.pop("is_global") else butler
+    return new_type(**values, scope=scope, metadata=dict(_DISTILLED))
 
 
-def _updated_fact(update: FactUpdate, target: UpdateTarget | None) -> NewFact:
+def _updated_fact(targets: Mapping[UUID, UpdateTarget], update: FactUpdate) -> NewFact:
     """Return the target with its new content; it keeps its key, so the model can't change it."""
+    target = targets.get(update.target_id)
     if target is None:
         raise NotFound(f"there is no live fact {update.target_id} in scope")
-    return NewFact(
-        subject=target.subject,
-        predicate=target.predicate,
-        content=update.content,
-        importance=target.importance if update.importance is None else update.importance,
-        permanence=update.permanence or target.permanence,
-        scope=target.scope,
-        tags=target.tags if update.tags is None else update.tags,
-        entity_id=target.entity_id,
-        metadata=dict(_DISTILLED),
-    )
-
-
-def _new_rule(extracted: ExtractedRule, butler: str) -> NewRule:
-    return NewRule(
-        content=extracted.content,
-        scope=GLOBAL if extracted.is_global else butler,
-        tags=extracted.tags,
-        permanence=extracted.permanence,
-        metadata=dict(_DISTILLED),
-    )
+    values = asdict(target) | {name: value for name, value in asdict(update).items() if value is not None}
+    for name in ("id", "target_id", "evidence"):
+        del values[name]
+    return NewFact(**values, metadata=dict(_DISTILLED))
 
 
 async def apply_batch(
-    memory: Memory, caller: Caller, batch: EpisodeBatch, actions: PreparedActions, record: RunRecord
+    memory: Memory,
+    caller: Caller,
+    batch: EpisodeBatch,
+    actions: Sequence[PreparedAction],
+    vectors: Mapping[str, EmbeddedText],
+    record: RunRecord,
 ) -> list[dict[str, Any]]:
     """Apply the actions of a batch, mark its episodes consolidated and return the learned memories.
 
@@ -209,11 +335,10 @@ async def apply_batch(
         if not locked or not all(each.is_leased for each in locked.values()):
             raise LeaseLost
         distilled = memory.config.consolidation.distilled_confidence
-        executor = BatchExecutor(tx, caller, batch, locked, actions.vectors, record, distilled)
-        await facts.lock_keys(tx, caller, _lock_keys(actions, batch.butler))
-        await consolidation.lock_targets(tx, caller, _target_ids(actions))
-        for name, step in _steps(executor, actions) if executor.live_episodes else ():
-            await _run_in_savepoint(executor, name, step)
+        executor = BatchExecutor(tx, caller, batch, locked, vectors, record, distilled)
+        await executor.lock_targets(actions)
+        for action in actions if executor.live_episodes else ():
+            await executor.run(action)
         if record.errors and not (executor.learned or record.confirmed or executor.rejected):
             raise NothingApplied(record.errors)
         marked = await consolidation.mark_consolidated(tx, caller, batch.token, executor.live_episodes)
@@ -223,192 +348,3 @@ async def apply_batch(
         record.episodes = len(marked)
         await consolidation.finish_run(tx, caller, batch.run_id, record)
     return executor.learned
-
-
-def _lock_keys(actions: PreparedActions, butler: str) -> list[str]:
-    """Return every key a batch may write; locking them in advance prevents deadlocks between batches."""
-    written = [fact.key for _, fact in (*actions.facts, *actions.updates) if not isinstance(fact, Fault)]
-    return [*written, *(f"rules of {scope}" for scope in (GLOBAL, butler) if actions.rules)]
-
-
-def _target_ids(actions: PreparedActions) -> list[UUID]:
-    """Return the ids of the existing memories a batch may change or confirm."""
-    return [each.target_id for each in actions.confirmations] + [update.target_id for update, _ in actions.updates]
-
-
-Step = tuple[str, Callable[[], Awaitable[None]]]
-
-
-def _steps(executor: BatchExecutor, actions: PreparedActions) -> list[Step]:
-    """Return every action to run, with its path in the model's output."""
-    return [
-        *((f"new_facts[{n}]", partial(_apply_new_fact, executor, *each)) for n, each in enumerate(actions.facts)),
-        *((f"updated_facts[{n}]", partial(_apply_update, executor, *each)) for n, each in enumerate(actions.updates)),
-        *((f"new_rules[{n}]", partial(_apply_new_rule, executor, *each)) for n, each in enumerate(actions.rules)),
-        *(
-            (f"confirmations[{n}]", partial(_apply_confirmation, executor, each))
-            for n, each in enumerate(actions.confirmations)
-        ),
-    ]
-
-
-async def _run_in_savepoint(executor: BatchExecutor, name: str, step: Callable[[], Awaitable[None]]) -> None:
-    """Run one action; an action that fails is recorded as an error and does not stop the others."""
-    try:
-        async with executor.tx.transaction():
-            await step()
-    except Exception as error:
-        fault = as_fault(error)
-        if isinstance(fault, _TRANSIENT):
-            raise fault from error
-        if fault is None:
-            log.exception("a consolidation action failed", extra={"action": name})
-        else:
-            log.warning("a consolidation action was not applied", extra={"action": name, "code": fault.code})
-        executor.rejected += isinstance(fault, RejectedAction)
-        executor.record.errors.append(f"{name}: {fault.message if fault else type(error).__name__}")
-
-
-def _raise_if_fault(new: Any) -> Any:
-    if isinstance(new, Fault):
-        raise new
-    return new
-
-
-async def _apply_new_fact(executor: BatchExecutor, extracted: ExtractedFact, new: NewFact | Fault) -> None:
-    fact: NewFact = _raise_if_fault(new)
-    evidence = executor.evidence(extracted.evidence)
-    existing = await facts.find_same_content(executor.tx, executor.caller, fact, executor.scopes)
-    if existing is not None:
-        await _confirm_existing(executor, MemoryType.FACT, existing, evidence)
-        return
-    since = executor.latest(evidence)
-    if await facts.was_retracted_since(executor.tx, executor.caller, fact, executor.scopes, since):
-        raise RejectedAction("it was forgotten after the episode it comes from")
-    await _store_fact(executor, fact, evidence)
-
-
-async def _apply_update(executor: BatchExecutor, update: FactUpdate, new: NewFact | Fault) -> None:
-    fact: NewFact = _raise_if_fault(new)
-    current = await facts.lock_live_by_key(executor.tx, executor.caller, fact)
-    if current is None or current.id != update.target_id:
-        raise Conflict(f"the fact {update.target_id} was replaced during the run")
-    await _store_fact(executor, fact, executor.evidence(update.evidence))
-
-
-async def _store_fact(executor: BatchExecutor, fact: NewFact, evidence: Sequence[UUID]) -> None:
-    stored = await store_fact_in(
-        executor.tx,
-        executor.caller,
-        fact,
-        executor.vectors[fact.searchable],
-        source_butler=executor.butler,
-        source_episode_id=evidence[0],
-        confidence=FACT_CONFIDENCE * executor.distilled_confidence,
-    )
-    fact_id = UUID(stored["id"])
-    if stored.get("confirmed_existing"):
-        await _link_support(executor, MemoryType.FACT, fact_id, evidence)
-        executor.record.confirmed += 1
-        return
-    replaced = stored.get("superseded_id")
-    await _link_derivation(executor, MemoryType.FACT, fact_id, evidence)
-    if replaced:
-        executor.record.facts_updated += 1
-    else:
-        executor.record.facts_created += 1
-    executor.learned.append(
-        {
-            "memory_type": "fact",
-            "id": str(fact_id),
-            "subject": fact.subject,
-            "predicate": fact.predicate,
-            "content": fact.content,
-            "scope": fact.scope,
-            "evidence": [str(each) for each in evidence],
-            **({"superseded_id": replaced} if replaced else {}),
-        }
-    )
-
-
-async def _apply_new_rule(executor: BatchExecutor, extracted: ExtractedRule, new: NewRule | Fault) -> None:
-    rule: NewRule = _raise_if_fault(new)
-    tx, caller = executor.tx, executor.caller
-    evidence = executor.evidence(extracted.evidence)
-    vector = executor.vectors[rule.searchable]
-    rule_fingerprint = fingerprint(rule.content)
-    for warning in await rules.anti_patterns(tx, caller, executor.scopes):
-        if fingerprint(warning.original or "") == rule_fingerprint:
-            raise RejectedAction(f"it is the original of the anti-pattern {warning.id}")
-    forgotten = await rules.forgotten_since(tx, caller, executor.scopes, executor.latest(evidence))
-    if any(fingerprint(each.content) == rule_fingerprint for each in forgotten):
-        raise RejectedAction("it was forgotten after the episode it comes from")
-    for near in await rules.nearest(tx, caller, vector, executor.scopes, _NEIGHBOURS):
-        if fingerprint(near.content) == rule_fingerprint:
-            if near.awaits_inversion:
-                raise RejectedAction("the rule with this content did harm")
-            await _confirm_existing(executor, MemoryType.RULE, near.id, evidence)
-            return
-    rule_id = await rules.insert(
-        tx,
-        caller,
-        rule,
-        vector,
-        source_butler=executor.butler,
-        source_episode_id=evidence[0],
-        confidence=RULE_CONFIDENCE * executor.distilled_confidence,
-    )
-    await events.append(
-        tx, caller, Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope, **_BY_CONSOLIDATION})
-    )
-    await _link_derivation(executor, MemoryType.RULE, rule_id, evidence)
-    executor.record.rules_created += 1
-    executor.learned.append(
-        {
-            "memory_type": "rule",
-            "id": str(rule_id),
-            "content": rule.content,
-            "scope": rule.scope,
-            "evidence": [str(each) for each in evidence],
-        }
-    )
-
-
-async def _apply_confirmation(executor: BatchExecutor, confirmation: Confirmation) -> None:
-    tx, caller, target_id = executor.tx, executor.caller, confirmation.target_id
-    evidence = [each for each in confirmation.evidence if each in executor.live_episodes]
-    if await facts.update_targets(tx, caller, [target_id], executor.scopes):
-        await _confirm_existing(executor, MemoryType.FACT, target_id, evidence)
-    elif await rules.live_among(tx, caller, [target_id], executor.scopes):
-        await _confirm_existing(executor, MemoryType.RULE, target_id, evidence)
-    else:
-        raise NotFound(f"there is no live fact or rule {target_id} in scope")
-
-
-async def _confirm_existing(
-    executor: BatchExecutor, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]
-) -> None:
-    confirm = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
-    supported = await links.is_independent(executor.tx, executor.caller, memory_type, memory_id, evidence)
-    if await confirm(executor.tx, executor.caller, memory_id, supported=supported) is None:
-        raise NotFound(f"the {memory_type} {memory_id} is no longer live")
-    event = Event(f"{memory_type}_confirmed", memory_type, memory_id, _BY_CONSOLIDATION)
-    await events.append(executor.tx, executor.caller, event)
-    await _link_support(executor, memory_type, memory_id, evidence)
-    executor.record.confirmed += 1
-
-
-async def _link_derivation(
-    executor: BatchExecutor, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]
-) -> None:
-    """Link a new memory to the episodes it comes from."""
-    derivations = [Link(memory_type, memory_id, MemoryType.EPISODE, each, Relation.DERIVED_FROM) for each in evidence]
-    await links.create_links(executor.tx, executor.caller, derivations)
-
-
-async def _link_support(
-    executor: BatchExecutor, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]
-) -> None:
-    """Link episodes to the memory they support."""
-    support = [Link(MemoryType.EPISODE, each, memory_type, memory_id, Relation.SUPPORTS) for each in evidence]
-    await links.create_links(executor.tx, executor.caller, support)

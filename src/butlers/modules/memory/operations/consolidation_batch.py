@@ -16,7 +16,7 @@ from butlers.modules.memory.store.consolidation import EpisodeBatch, RunRecord
 from butlers.modules.memory.store.events import Event
 
 _MAX_ERROR_CHARACTERS = 500
-_CANCELLED = "it was cancelled"
+CANCELLED = "it was cancelled"
 _EVENT_BY_STATUS = {"failed": "episode_consolidation_failed", "dead_letter": "episode_dead_lettered"}
 
 
@@ -29,7 +29,7 @@ async def claim_batch(memory: Memory, caller: Caller, butler: str) -> EpisodeBat
         # The claim may have been committed before the cancellation arrived.
         await asyncio.wait({claim})
         if not claim.exception() and (batch := claim.result()):
-            await release_batch(memory, caller, batch, RunRecord(), _CANCELLED)
+            await release_batch(memory, caller, batch, RunRecord(), CANCELLED)
         raise
 
 
@@ -37,7 +37,7 @@ async def _claim_batch(memory: Memory, caller: Caller, butler: str) -> EpisodeBa
     lease_seconds = memory.config.consolidation.lease_seconds
     batch = EpisodeBatch(uuid4(), uuid4(), butler, ())
     async with memory.transaction(caller) as tx:
-        if not await consolidation.is_free(tx, caller, butler):
+        if not await consolidation.lock_group_if_free(tx, caller, butler):
             return None
         limit = await batch_size(memory, tx, caller, butler)
         episodes = await consolidation.claim(tx, caller, batch, lease_seconds=lease_seconds, limit=limit)
@@ -92,44 +92,43 @@ async def release_excess(memory: Memory, caller: Caller, batch: EpisodeBatch, co
 async def record_failure(memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord, error: str) -> None:
     """Count a failed attempt and store its error; the episodes are retried or dead-lettered."""
     record.fail("failed", _shorten(error))
-    try:
-        async with memory.transaction(caller) as tx:
-            max_attempts = memory.config.consolidation.max_attempts
-            failed = await consolidation.record_failure(tx, caller, batch.token, _shorten(error), max_attempts)
-            recorded = (
-                Event(_EVENT_BY_STATUS[each.status], MemoryType.EPISODE, each.id, {"attempts": each.attempts})
-                for each in failed
-            )
-            await events.append(tx, caller, *recorded)
-            await consolidation.finish_run(tx, caller, batch.run_id, record)
-    except Fault as fault:
-        memory.warn(f"a failed consolidation attempt could not be recorded; its lease will expire: {fault.message}")
+    problem = "a failed consolidation attempt could not be recorded; its lease will expire"
+    async with _finishing_run(memory, caller, batch, record, problem) as tx:
+        max_attempts = memory.config.consolidation.max_attempts
+        failed = await consolidation.record_failure(tx, caller, batch.token, _shorten(error), max_attempts)
+        recorded = (
+            Event(_EVENT_BY_STATUS[each.status], MemoryType.EPISODE, each.id, {"attempts": each.attempts})
+            for each in failed
+        )
+        await events.append(tx, caller, *recorded)
 
 
 async def release_batch(memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord, reason: str) -> None:
     """Release the lease of a batch without counting an attempt."""
     record.fail("released", _shorten(reason))
-    try:
-        async with memory.transaction(caller) as tx:
-            await consolidation.release_lease(tx, caller, batch.token)
-            await consolidation.finish_run(tx, caller, batch.run_id, record)
-    except Fault as fault:
-        memory.warn(f"a consolidation lease could not be released and will expire: {fault.message}")
-
-
-async def release_cancelled(memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord) -> None:
-    """Release a batch even when the cancellation is repeated."""
-    await asyncio.shield(release_batch(memory, caller, batch, record, _CANCELLED))
+    problem = "a consolidation lease could not be released and will expire"
+    async with _finishing_run(memory, caller, batch, record, problem) as tx:
+        await consolidation.release_lease(tx, caller, batch.token)
 
 
 async def record_lost(memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord, reason: str) -> None:
     """Record a batch whose lease was lost: nothing was applied, but its tokens count."""
     record.fail("lost", reason)
+    async with _finishing_run(memory, caller, batch, record, "the tokens of a lost batch could not be recorded"):
+        pass
+
+
+@contextlib.asynccontextmanager
+async def _finishing_run(
+    memory: Memory, caller: Caller, batch: EpisodeBatch, record: RunRecord, problem: str
+) -> AsyncIterator[Connection]:
+    """Open a transaction that ends with the record of the run; a fault is logged as the given problem."""
     try:
         async with memory.transaction(caller) as tx:
+            yield tx
             await consolidation.finish_run(tx, caller, batch.run_id, record)
     except Fault as fault:
-        memory.warn(f"the tokens of a lost batch could not be recorded: {fault.message}")
+        memory.warn(f"{problem}: {fault.message}")
 
 
 def _shorten(error: str) -> str:

@@ -2,17 +2,15 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS
 from butlers.errors import Unavailable
 from butlers.modules.memory.domain.maturity import anti_pattern_content
 from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.operations.batching import Progress, callers_by_tenant, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
-from butlers.modules.memory.operations.progress import Progress, no_progress
-from butlers.modules.memory.operations.retry import retry_when_busy
-from butlers.modules.memory.operations.tenants import callers_by_tenant
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import decay_sweep, events
 from butlers.modules.memory.store.decay_sweep import MIN_ID, HarmfulRule, SweepPage, Thresholds
@@ -72,7 +70,8 @@ async def sweep(
     """
     report, warnings, unavailable = SweepReport(), list[str](), None
     callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
-    total = sum([await _count_decaying(memory, each) for each in callers])
+    planned = await preview(memory, caller, all_tenants=all_tenants)
+    total = planned["facts_seen"] + planned["rules_seen"]
     for each in callers:
         try:
             report.rules_inverted += await invert_rules(memory, each)
@@ -108,26 +107,18 @@ def _thresholds(memory: Memory) -> Thresholds:
     return Thresholds(memory.config.confidence.fading_below, memory.config.confidence.expired_below)
 
 
-async def _count_decaying(memory: Memory, caller: Caller) -> int:
-    """Return the number of memories a sweep visits; permanent memories don't fade."""
-    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        return sum([(await decay_sweep.preview_sweep(tx, caller, kind, _thresholds(memory))).seen for kind in KINDS])
-
-
 async def _sweep_pages(memory: Memory, caller: Caller, kind: MemoryType, *, capped: bool) -> AsyncIterator[SweepPage]:
     """Sweep one tenant's memories of one type; each page is one transaction."""
     allowance = await _expiry_allowance(memory, caller, kind) if capped else 2**31
-    after = MIN_ID
-    while True:
+    after, seen = MIN_ID, PAGE_SIZE
+    while seen == PAGE_SIZE:
         page = await retry_when_busy(_sweep_page, memory, caller, kind, after, allowance)
         yield page
-        if page.seen < PAGE_SIZE:
-            return
         allowance -= page.expired
-        after = page.last
+        after, seen = page.last, page.seen
 
 
-async def _sweep_page(memory: Memory, caller: Caller, kind: MemoryType, after: Any, may_expire: int) -> SweepPage:
+async def _sweep_page(memory: Memory, caller: Caller, kind: MemoryType, after: UUID, may_expire: int) -> SweepPage:
     # Not durable: the next sweep repeats what a crash loses.
     async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
         return await decay_sweep.sweep_page(tx, caller, kind, after, PAGE_SIZE, _thresholds(memory), may_expire)

@@ -1,7 +1,6 @@
 """Operations on entities: create, get, list, update, resolve a name, merge."""
 
 from dataclasses import asdict
-from typing import Any
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -98,17 +97,20 @@ async def merge(memory: Memory, caller: Caller, source_id: UUID, target_id: UUID
         source, target = locked[source_id][0], locked[target_id][0]
         conflicts = await _supersede_conflicts(tx, caller, source, target)
         moved = await entities.repoint_references(tx, caller, source_id, target_id)
-        aliases = entity_merge.merged_aliases(source, target)
+        aliases, metadata = entity_merge.merged_aliases(source, target), entity_merge.merged_metadata(source, target)
         await entities.write_merge_source(tx, caller, source_id, entity_merge.merged_away_metadata(source, target))
-        await entities.write_merge_target(
-            tx, caller, target_id, aliases, entity_merge.merged_metadata(source, target)
-        )
-        counts = {
+        await entities.write_merge_target(tx, caller, target_id, aliases, metadata)
+        payload = {
+            "source_entity_id": str(source_id),
+            "target_entity_id": str(target_id),
             "facts_repointed": moved["facts", "entity_id"],
             "facts_superseded": len(conflicts),
             "aliases_added": len(aliases) - len(target.aliases),
         }
-        return await _record_merge(tx, caller, source, target, counts, conflicts)
+        await events.append(
+            tx, caller, Event("entity_merge", _ENTITY, target_id, payload), *map(_superseded_event, conflicts)
+        )
+        return {"id": str(target_id), **payload}
 
     return await run_once(memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS), caller, request, work)
 
@@ -129,23 +131,6 @@ async def _supersede_conflicts(
     return conflicts
 
 
-async def _record_merge(
-    tx: Connection,
-    caller: Caller,
-    source: MergeSide,
-    target: MergeSide,
-    counts: dict[str, int],
-    conflicts: list[ConflictResolution],
-) -> Answer:
-    payload: dict[str, Any] = {"source_entity_id": str(source.id), "target_entity_id": str(target.id), **counts}
-    superseded = (
-        Event(
-            "fact_superseded",
-            MemoryType.FACT,
-            each.superseded.id,
-            {"superseded_by": str(each.kept.id), "by": "entity_merge"},
-        )
-        for each in conflicts
-    )
-    await events.append(tx, caller, Event("entity_merge", _ENTITY, target.id, payload), *superseded)
-    return {"id": str(target.id), **payload}
+def _superseded_event(conflict: ConflictResolution) -> Event:
+    payload = {"superseded_by": str(conflict.kept.id), "by": "entity_merge"}
+    return Event("fact_superseded", MemoryType.FACT, conflict.superseded.id, payload)

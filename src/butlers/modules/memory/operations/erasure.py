@@ -9,9 +9,8 @@ from butlers.db import WRITE_TIMEOUT_SECONDS, Connection
 from butlers.errors import Forbidden
 from butlers.modules.memory.domain.errors import EntityNotFound, MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.operations.batching import Progress, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
-from butlers.modules.memory.operations.progress import Progress, no_progress
-from butlers.modules.memory.operations.retry import retry_when_busy
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import erasure, events, vector_indexes
 from butlers.modules.memory.store.events import Event
@@ -42,14 +41,14 @@ async def erase_entity(memory: Memory, caller: Caller, entity_id: UUID) -> Answe
         if not erased:
             raise EntityNotFound(entity_id)
         await erasure.erase_traces(tx, caller, MemoryType.FACT, facts)
-        await erasure.erase_stored_answers(tx, caller, [each.id for each in erased])
+        await erasure.erase_stored_answers(tx, caller, list(erased))
         await events.append(
             tx,
             caller,
             *(Event("fact_erased", MemoryType.FACT, each) for each in facts),
-            *(Event("entity_erased", "entity", each.id) for each in erased),
+            *(Event("entity_erased", "entity", each) for each in erased),
         )
-        mentions = await _find_mentions(tx, caller, [name for each in erased for name in each.names])
+        mentions = await _find_mentions(tx, caller, [name for names in erased.values() for name in names])
     counts = {"facts": len(facts), "entities": len(erased)}
     return {"erased": counts, "mentions": mentions, "vacuumed": await _vacuum(memory)}
 

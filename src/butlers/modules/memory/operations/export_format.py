@@ -3,10 +3,10 @@
 import base64
 import hashlib
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Literal
 from uuid import UUID
 
 from pydantic import (
@@ -14,9 +14,9 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     TypeAdapter,
     ValidationError,
-    field_serializer,
     field_validator,
 )
 from pydantic_core import from_json
@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.model import MAX_IMPORTANCE, Maturity, MemoryType, Permanence, Relation, fact_text
 from butlers.modules.memory.domain.text import one_line
-from butlers.modules.memory.store.export_import import RECORD_ORDER, RecordKind
+from butlers.modules.memory.store.export_import import MEMORY_KINDS, RECORD_ORDER, RecordKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,18 +62,14 @@ class Header(_StrictModel):
     version: int
     butler: str
     tenant: str
-    created_at: AwareDatetime
+    created_at: Annotated[AwareDatetime, PlainSerializer(datetime.isoformat)]
     vectors: bool
     counts: dict[RecordKind, Annotated[int, Field(ge=0)]]
-
-    @field_serializer("created_at")
-    def _serialize_time(self, moment: datetime) -> str:
-        return moment.isoformat()
 
     @property
     def memories(self) -> int:
         """Number of episodes, facts and rules."""
-        return sum(self.counts.get(kind, 0) for kind in (RecordKind.EPISODE, RecordKind.FACT, RecordKind.RULE))
+        return sum(self.counts.get(kind, 0) for kind in MEMORY_KINDS)
 
     @property
     def records(self) -> int:
@@ -82,17 +78,14 @@ class Header(_StrictModel):
 
 
 class _RecordWithId(_StrictModel):
+    references: ClassVar[Mapping[str, RecordKind]] = {}
+    """Fields that name a record, and its kind; that record must be in the file before this one."""
     id: UUID
 
     @property
     def keys(self) -> Iterable[Hashable]:
         """Keys that are unique among the records of this kind."""
         return (self.id.int,)
-
-    @property
-    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        """Records that must be in the file before this one."""
-        return ()
 
 
 class _EmbeddingVersion(_RecordWithId):
@@ -123,6 +116,7 @@ class _Entity(_RecordWithId):
 
 
 class _MemoryRecord(_RecordWithId):
+    references = {"embedding_version_id": RecordKind.EMBEDDING_VERSION}
     content: Text
     created_at: AwareDatetime
     reference_count: Count
@@ -143,10 +137,6 @@ class _MemoryRecord(_RecordWithId):
         """Text that is embedded and indexed."""
         return self.content
 
-    @property
-    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        return ((RecordKind.EMBEDDING_VERSION, self.embedding_version_id),)
-
 
 class _Episode(_MemoryRecord):
     kind: Literal[RecordKind.EPISODE]
@@ -161,6 +151,7 @@ class _Episode(_MemoryRecord):
 
 
 class _DecayingMemory(_MemoryRecord):
+    references = {**_MemoryRecord.references, "source_episode_id": RecordKind.EPISODE}
     scope: Text
     confidence: Share
     decay_rate: Rate
@@ -170,12 +161,9 @@ class _DecayingMemory(_MemoryRecord):
     last_confirmed_at: AwareDatetime | None
     tags: list[Any]
 
-    @property
-    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        return (*super().references, (RecordKind.EPISODE, self.source_episode_id))
-
 
 class _Fact(_DecayingMemory):
+    references = {**_DecayingMemory.references, "entity_id": RecordKind.ENTITY, "supersedes_id": RecordKind.FACT}
     kind: Literal[RecordKind.FACT]
     subject: Text
     predicate: Text
@@ -195,10 +183,6 @@ class _Fact(_DecayingMemory):
         owner = (str(self.entity_id),) if self.entity_id else ("", self.subject)
         return (self.id.int, _digest(self.scope, self.predicate, *owner))
 
-    @property
-    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        return (*super().references, (RecordKind.ENTITY, self.entity_id), (RecordKind.FACT, self.supersedes_id))
-
 
 class _Rule(_DecayingMemory):
     kind: Literal[RecordKind.RULE]
@@ -212,6 +196,8 @@ class _Rule(_DecayingMemory):
 
 
 class _Link(_StrictModel):
+    # A link stays when the episode it points to is deleted.
+    references: ClassVar[Mapping[str, RecordKind]] = {}
     kind: Literal[RecordKind.LINK]
     source_type: MemoryType
     source_id: UUID
@@ -224,13 +210,9 @@ class _Link(_StrictModel):
     def keys(self) -> Iterable[Hashable]:
         return (_digest(self.source_type, str(self.source_id), self.target_type, str(self.target_id)),)
 
-    @property
-    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        # A link stays when the episode it points to is deleted.
-        return ()
-
 
 class _RuleApplication(_RecordWithId):
+    references = {"rule_id": RecordKind.RULE}
     kind: Literal[RecordKind.RULE_APPLICATION]
     rule_id: UUID
     outcome: Literal["helpful", "harmful"]
@@ -239,10 +221,6 @@ class _RuleApplication(_RecordWithId):
     session_id: UUID | None
     request_id: str | None
     context: Object
-
-    @property
-    def references(self) -> Iterable[tuple[RecordKind, UUID | None]]:
-        return ((RecordKind.RULE, self.rule_id),)
 
 
 class _Event(_RecordWithId):
@@ -350,9 +328,14 @@ class _SeenRecords:
             if key in self._keys[kind]:
                 raise InvalidExportFile(line.number, f"another {kind} has the same id or key")
             self._keys[kind].add(key)
-        for target_kind, target_id in line.record.references:
-            if target_id is not None and target_id.int not in self._keys[target_kind]:
-                self._add_unresolved(line, target_kind, target_id)
+        for field, target_kind in line.record.references.items():
+            target_id: UUID | None = getattr(line.record, field)
+            if target_id is None or target_id.int in self._keys[target_kind]:
+                continue
+            if target_kind is not RecordKind.FACT or not isinstance(line.record, _Fact):
+                problem = f"it names the {target_kind} {target_id}, which is not before it in the file"
+                raise InvalidExportFile(line.number, problem)
+            self._unresolved[line.record.id] = (line.number, target_id)
 
     def superseded_later(self) -> dict[UUID, UUID]:
         """Return the facts that precede the fact they supersede; raises `InvalidExportFile` when that is missing."""
@@ -360,13 +343,6 @@ class _SeenRecords:
             if target_id.int not in self._keys[RecordKind.FACT]:
                 raise InvalidExportFile(number, f"it names the fact {target_id}, which is not in the file")
         return {fact_id: target_id for fact_id, (_, target_id) in self._unresolved.items()}
-
-    def _add_unresolved(self, line: RecordLine, target_kind: RecordKind, target_id: UUID) -> None:
-        if target_kind is not RecordKind.FACT or not isinstance(line.record, _Fact):
-            raise InvalidExportFile(
-                line.number, f"it names the {target_kind} {target_id}, which is not before it in the file"
-            )
-        self._unresolved[line.record.id] = (line.number, target_id)
 
 
 def _read_header(file: BinaryIO) -> Header:
@@ -411,10 +387,8 @@ def _has_nul(value: Any) -> bool:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Return the first validation error with its field."""
     detail = error.errors(include_url=False, include_input=False)[0]
-    kinds = {str(kind) for kind in RecordKind}
-    where = ".".join(str(part) for part in detail["loc"] if str(part) not in kinds)
+    where = ".".join(str(part) for part in detail["loc"] if part not in RECORD_ORDER)
     return f"{where}: {detail['msg']}" if where else detail["msg"]
 
 

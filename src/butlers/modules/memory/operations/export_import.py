@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
@@ -17,6 +16,7 @@ from butlers.db import WRITE_TIMEOUT_SECONDS, Connection
 from butlers.errors import AlreadyExists, Conflict
 from butlers.modules.memory.domain.text import truncate_for_index
 from butlers.modules.memory.operations import export_format
+from butlers.modules.memory.operations.batching import Progress, no_progress
 from butlers.modules.memory.operations.export_format import (
     ExportedMemory,
     FileIndex,
@@ -24,7 +24,6 @@ from butlers.modules.memory.operations.export_format import (
     InvalidExportFile,
     RecordLine,
 )
-from butlers.modules.memory.operations.progress import Progress, no_progress
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import embedding_versions, entities, events, export_import
 from butlers.modules.memory.store.events import Event
@@ -141,7 +140,6 @@ class _Importer:
         self._imported: Counter[RecordKind] = Counter(dict.fromkeys(RECORD_ORDER, 0))
         self._skipped: Counter[RecordKind] = Counter(dict.fromkeys(RECORD_ORDER, 0))
         self._supersedes: dict[UUID, UUID] = {}
-        self._version_registered = False
 
     @property
     def done(self) -> int:
@@ -151,8 +149,13 @@ class _Importer:
     async def write(self, batch: Sequence[RecordLine]) -> None:
         """Insert the records of a batch that do not exist yet; raises `Conflict` for others without --merge."""
         kind = batch[0].record.kind
-        with _name_failing_line(batch):
-            new = await (self._insert_memories(batch) if kind in MEMORY_KINDS else self._insert_records(batch))
+        try:
+            if kind in MEMORY_KINDS:
+                new = await self._insert_memories(batch)
+            else:
+                new = await export_import.insert(self._tx, self._caller, kind, [line.values for line in batch])
+        except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
+            raise _rejected(batch, error) from error
         self._imported[kind] += len(new)
         self._skipped[kind] += len(batch) - len(new)
         if len(new) < len(batch) and not self._merge and kind is not RecordKind.EMBEDDING_VERSION:
@@ -171,62 +174,49 @@ class _Importer:
         await self._append_event({"imported": self._imported, "skipped": self._skipped, "from": source})
         return ImportReport(header, self._imported, self._skipped)
 
-    async def _insert_records(self, batch: Sequence[RecordLine]) -> Sequence[UUID]:
-        kind, values = batch[0].record.kind, [line.values for line in batch]
-        return await export_import.insert(self._tx, self._caller, kind, values)
-
     async def _insert_memories(self, batch: Sequence[RecordLine]) -> Sequence[UUID]:
         await self._register_version()
-        kind, records = batch[0].record.kind, [_without_vector(line.values) for line in batch]
+        kind, later = batch[0].record.kind, self._index.superseded_later
+        records = [{name: each for name, each in line.values.items() if name != "embedding"} for line in batch]
         if kind is RecordKind.FACT:
-            await self._refuse_key_conflict(batch, records)
-            await self._refuse_merged_entity(batch, records)
-            records = [self._without_later_reference(record) for record in records]
+            await self._refuse_conflict(batch, records)
+            records = [each | {"supersedes_id": None} if UUID(each["id"]) in later else each for each in records]
         texts = await self._embed([line.record for line in batch])
         version = self._memory.embedder.version.id
         new = await export_import.insert_memories(self._tx, self._caller, kind, records, texts, version)
-        later = self._index.superseded_later
         self._supersedes |= {each: later[each] for each in new if each in later}
         return new
 
     async def _register_version(self) -> None:
         """Register the embedder's version, after the file's versions: one of those may be it and keeps its date."""
-        if not self._version_registered:
-            version = self._memory.embedder.version
-            await embedding_versions.register_version(
-                self._tx,
-                self._caller,
-                version.id,
-                model=version.model,
-                version=version.version,
-                dimensions=version.dimensions,
-            )
-            self._version_registered = True
+        version = self._memory.embedder.version
+        await embedding_versions.register_version(
+            self._tx,
+            self._caller,
+            version.id,
+            model=version.model,
+            version=version.version,
+            dimensions=version.dimensions,
+        )
 
-    async def _refuse_key_conflict(self, batch: Sequence[RecordLine], records: Sequence[Mapping[str, Any]]) -> None:
-        conflict = await export_import.find_key_conflict(self._tx, self._caller, records) if self._merge else None
-        if conflict:
-            number = next(line.number for line in batch if line.values["id"] == str(conflict[0]))
+    async def _refuse_conflict(self, batch: Sequence[RecordLine], records: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `Conflict` for a live fact with the key of another, or of a merged entity.
+
+        Merges wait until the import ends.
+        """
+        if self._merge and (conflict := await export_import.find_key_conflict(self._tx, self._caller, records)):
             raise Conflict(
-                f"line {number}: the tenant has another fact with the same key, {conflict[1]}",
+                f"line {_line_of(batch, conflict[0])}: the tenant has another fact with the same key, {conflict[1]}",
                 hint=f"Nothing was imported. `butlers memory forget DIR fact {conflict[1]}` frees the key.",
             )
-
-    async def _refuse_merged_entity(self, batch: Sequence[RecordLine], records: Sequence[Mapping[str, Any]]) -> None:
-        """Raise `Conflict` for a live fact of a merged entity; merges wait until the import ends."""
         entity_ids = {UUID(record["entity_id"]) for record in records if record["entity_id"]}
         if not entity_ids or not await entities.lock_live_all(self._tx, self._caller, entity_ids):
             return
-        merged = await export_import.find_merged_entity(self._tx, self._caller, records)
-        if merged:
-            number = next(line.number for line in batch if line.values["id"] == str(merged[0]))
+        if merged := await export_import.find_merged_entity(self._tx, self._caller, records):
             raise Conflict(
-                f"line {number}: its entity {merged[1]} was merged away",
+                f"line {_line_of(batch, merged[0])}: its entity {merged[1]} was merged away",
                 hint=f"Nothing was imported. `butlers memory entity get DIR {merged[1]}` shows its successor.",
             )
-
-    def _without_later_reference(self, record: dict[str, Any]) -> dict[str, Any]:
-        return {**record, "supersedes_id": None} if UUID(record["id"]) in self._index.superseded_later else record
 
     async def _embed(self, records: Iterable[Any]) -> list[SearchableText]:
         """Return texts with vectors; vectors of the model in use come from the file, all others are embedded."""
@@ -246,8 +236,8 @@ class _Importer:
         await events.append(self._tx, self._caller, Event("memory_imported", "import", self._id, payload))
 
 
-def _without_vector(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != "embedding"}
+def _line_of(batch: Sequence[RecordLine], record_id: UUID) -> int:
+    return next(line.number for line in batch if line.values["id"] == str(record_id))
 
 
 def _batches(lines: Iterable[RecordLine]) -> Iterator[list[RecordLine]]:
@@ -265,13 +255,7 @@ def _batches(lines: Iterable[RecordLine]) -> Iterator[list[RecordLine]]:
         yield batch
 
 
-@contextmanager
-def _name_failing_line(batch: Sequence[RecordLine]) -> Iterator[None]:
-    """Translate a rejected insert into `InvalidExportFile` with the lines it may come from."""
-    try:
-        yield
-    except (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError) as error:
-        constraint = getattr(error, "constraint_name", None) or type(error).__name__
-        raise InvalidExportFile(
-            batch[0].number, f"the database rejects it or one of the {len(batch) - 1} lines after it: {constraint}"
-        ) from error
+def _rejected(batch: Sequence[RecordLine], error: Exception) -> InvalidExportFile:
+    constraint = getattr(error, "constraint_name", None) or type(error).__name__
+    problem = f"the database rejects it or one of the {len(batch) - 1} lines after it: {constraint}"
+    return InvalidExportFile(batch[0].number, problem)

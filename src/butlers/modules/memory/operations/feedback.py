@@ -11,7 +11,7 @@ from butlers.modules.memory.domain.maturity import TrackRecord
 from butlers.modules.memory.domain.model import Maturity, MemoryType, sanitize_text
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import events, facts, memories, rules
+from butlers.modules.memory.store import events, memories, rules
 from butlers.modules.memory.store.events import Event
 
 MAX_REASON_CHARACTERS = 1_000
@@ -26,8 +26,7 @@ async def confirm(
         raise EpisodesDoNotDecay
 
     async def work(tx: Connection) -> Answer:
-        confirm_row = facts.confirm if memory_type is MemoryType.FACT else rules.confirm
-        confirmed = await confirm_row(tx, caller, memory_id)
+        confirmed = await memories.confirm(tx, caller, memory_type, memory_id)
         if confirmed is None:
             raise await refusal_for(tx, caller, memory_type, memory_id)
         await events.append(tx, caller, Event(f"{memory_type}_confirmed", memory_type, memory_id))

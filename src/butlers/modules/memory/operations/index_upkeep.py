@@ -88,11 +88,6 @@ def _count_as_near(exact: Sequence[float], found: Sequence[float]) -> int:
 
 
 def _describe(index: VectorIndex, measured: IndexMeasurement | None) -> dict[str, Any]:
-    description: dict[str, Any] = {"method": index.method, "rows": index.rows, "bytes": index.bytes}
-    if measured is not None:
-        description |= {
-            "recall": round(measured.recall, 3),
-            "index_ms": round(measured.index_ms, 2),
-            "exact_ms": round(measured.exact_ms, 2),
-        }
-    return description
+    digits = {"recall": 3, "index_ms": 2, "exact_ms": 2} if measured else {}
+    rounded = {name: round(getattr(measured, name), places) for name, places in digits.items()}
+    return {"method": index.method, "rows": index.rows, "bytes": index.bytes, **rounded}

@@ -64,30 +64,22 @@ async def memory_stats(memory: Memory, caller: Caller, scope: str | None) -> Ans
     """Return counts of memories by state, the effectiveness of rules, token use and the status of the jobs."""
     scopes, butlers = (memory.scopes(scope), memory.butlers(scope)) if scope else (None, None)
     async with memory.transaction(caller) as tx:
-        episode_counts = dict(await stats.episodes(tx, caller, butlers))
-        fact_counts = dict(await stats.facts(tx, caller, scopes))
-        rule_counts = dict(await stats.rules(tx, caller, scopes))
-        tokens = await consolidation.tokens_last_day(tx, caller)
-        last_run = await consolidation.latest_run(tx, caller)
-        job_runs = await stats.jobs(tx)
-    return {
-        "scopes": list(scopes) if scopes else ["*"],
-        "episodes": episode_counts,
-        "facts": _with_distribution(fact_counts),
-        "rules": _with_effectiveness(rule_counts),
-        "consolidation": {
-            "tokens_last_day": tokens,
-            "daily_token_limit": memory.config.consolidation.daily_token_limit,
-            "last_run": last_run,
-        },
-        "jobs": {
-            name: _job_status(expression, job_runs.get(name, {})) for name, expression in memory.config.schedule
-        },
-    }
+        runs = await stats.jobs(tx)
+        return {
+            "scopes": list(scopes) if scopes else ["*"],
+            "episodes": await stats.episodes(tx, caller, butlers),
+            "facts": _with_distribution(await stats.facts(tx, caller, scopes)),
+            "rules": _with_effectiveness(await stats.rules(tx, caller, scopes)),
+            "consolidation": {
+                "tokens_last_day": await consolidation.tokens_last_day(tx, caller),
+                "daily_token_limit": memory.config.consolidation.daily_token_limit,
+                "last_run": await consolidation.latest_run(tx, caller),
+            },
+            "jobs": {name: _job_status(schedule, runs.get(name, {})) for name, schedule in memory.config.schedule},
+        }
 
 
 def _job_status(expression: str, last_run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the next run of a job and the outcome of its last one."""
     return {
         "next_run": cron.next_due(expression, cron.local_now()),
         "last_run": last_run.get("started_at"),
@@ -137,7 +129,7 @@ async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryType
     return {
         "id": memory_id,
         "memory_type": memory_type.value,
-        "events": [dict(event) for event in trail],
-        "superseded": [dict(fact) for fact in before],
-        "superseded_by": [dict(fact) for fact in after],
+        "events": trail,
+        "superseded": before,
+        "superseded_by": after,
     }

@@ -98,20 +98,16 @@ async def embed_query(memory: Memory, query: str, mode: SearchMode) -> tuple[Seq
     if mode is SearchMode.KEYWORD:
         return None, mode
     try:
-        return await _embed_with_timeout(memory, query), mode
-    except Unavailable:
-        if mode is SearchMode.SEMANTIC:
-            raise
-        memory.warn("the embedding model is not available; searching by keyword only")
-        return None, SearchMode.KEYWORD
-
-
-async def _embed_with_timeout(memory: Memory, query: str) -> Sequence[float]:
-    try:
         async with asyncio.timeout(_EMBED_TIMEOUT_SECONDS):
-            return await memory.embedder.embed(query)
+            return await memory.embedder.embed(query), mode
     except TimeoutError:
-        raise Unavailable("the embedding model did not answer in time", hint="Search with mode = keyword.") from None
+        fault = Unavailable("the embedding model did not answer in time", hint="Search with mode = keyword.")
+    except Unavailable as unavailable:
+        fault = unavailable
+    if mode is SearchMode.SEMANTIC:
+        raise fault
+    memory.warn("the embedding model is not available; searching by keyword only")
+    return None, SearchMode.KEYWORD
 
 
 def _ids(scored: Sequence[ScoredMemory], memory_type: MemoryType) -> list[UUID]:
@@ -119,7 +115,6 @@ def _ids(scored: Sequence[ScoredMemory], memory_type: MemoryType) -> list[UUID]:
 
 
 def _to_result(row: Any, scored: ScoredMemory) -> SearchResult:
-    """Return a row with its score and the parts of the score."""
     candidate, signals = scored.candidate, scored.signals
     parts: SearchResult = {
         "score": scored.score,
@@ -132,6 +127,5 @@ def _to_result(row: Any, scored: ScoredMemory) -> SearchResult:
         "coverage": candidate.coverage,
     }
     if signals is not None:
-        parts |= {"relevance": signals.relevance, "recency": signals.recency}
-        parts |= {"importance": scored.importance}
+        parts |= {"relevance": signals.relevance, "recency": signals.recency, "importance": scored.importance}
     return {**row, **parts}

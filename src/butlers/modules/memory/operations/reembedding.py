@@ -1,17 +1,15 @@
 """Re-embedding of memories whose vector comes from another model or version."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS
 from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.operations.batching import Progress, callers_by_tenant, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
-from butlers.modules.memory.operations.progress import Progress, no_progress
-from butlers.modules.memory.operations.retry import retry_when_busy
-from butlers.modules.memory.operations.tenants import callers_by_tenant
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import events, reembedding
 from butlers.modules.memory.store.decay_sweep import MIN_ID
@@ -24,33 +22,10 @@ MODEL_BATCH = 8
 """Texts in one run of the model; few, so that a search at the same time does not wait long."""
 
 
-@dataclass(slots=True)
-class ReembeddingReport:
-    """Re-embedded memories by type."""
-
-    facts: int = 0
-    rules: int = 0
-    episodes: int = 0
-
-    @property
-    def total(self) -> int:
-        """Re-embedded memories of all types."""
-        return self.facts + self.rules + self.episodes
-
-    def add(self, kind: MemoryType, count: int) -> None:
-        """Add re-embedded memories of one type."""
-        name = f"{kind}s"
-        setattr(self, name, getattr(self, name) + count)
-
-
 async def count_stale(memory: Memory, caller: Caller, *, all_tenants: bool = False) -> int:
     """Return the number of memories whose vector comes from another model or version."""
-    return sum(
-        [
-            await _count_stale(memory, each)
-            for each in await callers_by_tenant(memory, caller, all_tenants=all_tenants)
-        ]
-    )
+    callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
+    return sum([await _count_stale(memory, each) for each in callers])
 
 
 async def _count_stale(memory: Memory, caller: Caller) -> int:
@@ -68,7 +43,7 @@ async def reembed(
 
     Each batch is one transaction; after an interruption the next run continues with the remaining memories.
     """
-    report = ReembeddingReport()
+    done = Counter(facts=0, rules=0, episodes=0)
     callers = await callers_by_tenant(memory, caller, all_tenants=all_tenants)
     stale = {each.tenant: await _count_stale(memory, each) for each in callers}
     total = sum(stale.values())
@@ -76,26 +51,26 @@ async def reembed(
     for each in callers:
         if stale[each.tenant]:
             for kind in MemoryType:
-                await _reembed_type(memory, each, kind, report, total, progress)
+                await _reembed_type(memory, each, kind, done, total, progress)
     version = memory.embedder.version
-    return {**asdict(report), "model": version.model, "version": version.version}
+    return {**done, "model": version.model, "version": version.version}
 
 
 async def _reembed_type(
-    memory: Memory, caller: Caller, kind: MemoryType, report: ReembeddingReport, total: int, progress: Progress
+    memory: Memory, caller: Caller, kind: MemoryType, done: Counter[str], total: int, progress: Progress
 ) -> None:
     """Re-embed one tenant's memories of one type; the next batch is embedded while the last is written."""
     after, writing = MIN_ID, asyncio.ensure_future(asyncio.sleep(0, result=0))
     try:
         while batch := await _fetch_batch(memory, caller, kind, after):
             vectors = await _embed(memory, [each.searchable for each in batch])
-            report.add(kind, await writing)
-            progress(report.total, total)
+            done[f"{kind}s"] += await writing
+            progress(done.total(), total)
             writing = asyncio.ensure_future(retry_when_busy(_write_batch, memory, caller, kind, batch, vectors))
             after = batch[-1].id
     finally:
-        report.add(kind, await writing)
-        progress(report.total, total)
+        done[f"{kind}s"] += await writing
+        progress(done.total(), total)
 
 
 async def _fetch_batch(memory: Memory, caller: Caller, kind: MemoryType, after: UUID) -> list[StaleMemory]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from butlers.caller import Caller
 from butlers.db import Connection
@@ -16,7 +17,7 @@ from butlers.modules.memory.domain.lexical import (
 from butlers.modules.memory.domain.model import MemoryType, SearchMode
 from butlers.modules.memory.domain.ranking import Candidate
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import search as arms
+from butlers.modules.memory.store import search as queries
 from butlers.modules.memory.store.search import SearchPlan
 
 MAX_EXACT_ROWS = 12_000
@@ -45,7 +46,7 @@ class Search:
         """Return the candidates of each type that the semantic and keyword arms find."""
         found: list[Candidate] = []
         for memory_type in sorted(types):
-            found += await arms.candidates(self.tx, self.caller, memory_type, await self.plan_for(memory_type))
+            found += await queries.candidates(self.tx, self.caller, memory_type, await self.plan_for(memory_type))
         if self.mode is SearchMode.BLENDED and self.embedding is not None:
             return await self._measure(found, self.embedding)
         return found
@@ -60,7 +61,7 @@ class Search:
             min_confidence=self.min_confidence,
             depth=self.depth,
             embedding=self.embedding,
-            version_id=self.memory.embedder.version.id,
+            version=self.memory.embedder.version.id,
             question=self.question if use_keywords else None,
             terms=await self._select_terms(size) if use_keywords else ALL_TERMS,
             is_exact=size <= MAX_EXACT_ROWS and not use_hnsw,
@@ -70,7 +71,7 @@ class Search:
         """Return the candidates with similarity and coverage, also where only one arm found them."""
         terms = (await self._lexemes())[:MAX_TERMS]
         version = self.memory.embedder.version.id
-        rows = await arms.measure(self.tx, self.caller, found, version, embedding, terms)
+        rows = await queries.measure(self.tx, self.caller, found, version, embedding, terms)
         weights = term_weights(terms, [row["terms"] for row in rows.values()])
         return [
             each._replace(similarity=row["similarity"], coverage=weights.coverage(row["terms"]))
@@ -83,31 +84,29 @@ class Search:
         return memory.butlers(self.scope) if memory_type is MemoryType.EPISODE else memory.scopes(self.scope)
 
     async def _count_in_scope(self, memory_type: MemoryType) -> int:
-        """Return the approximate number of memories in scope."""
         scopes = self._scopes(memory_type)
         key = (self.caller.tenant, memory_type, tuple(scopes) if scopes else None)
         return await self.memory.scope_counts.get(
-            key, lambda: arms.count_in_scope(self.tx, self.caller, memory_type, scopes, _MAX_COUNTED_ROWS)
+            key, lambda: queries.count_in_scope(self.tx, self.caller, memory_type, scopes, _MAX_COUNTED_ROWS)
         )
 
     async def _fills_hnsw_index(self, memory_type: MemoryType, size: int) -> bool:
         """Whether at least half of the HNSW index is in scope, so that few neighbours it finds are filtered out."""
-        rows = await self.memory.hnsw_rows.get(memory_type, lambda: arms.hnsw_index_rows(self.tx, memory_type))
+        rows = await self.memory.hnsw_rows.get(memory_type, lambda: queries.hnsw_index_rows(self.tx, memory_type))
         return rows is not None and 2 * size >= rows
 
     async def _select_terms(self, size: int) -> TermSelection:
         """Return the terms to look up: all in a small scope, the selective ones otherwise."""
         if size <= SMALL_SCOPE_ROWS and len(self.question) <= MAX_SHORT_QUESTION:
             return ALL_TERMS
-        frequencies = {} if size <= SMALL_SCOPE_ROWS else await self._frequencies()
+        frequencies: Mapping[str, float] = {}
+        if size > SMALL_SCOPE_ROWS:
+            load = partial(queries.term_frequencies, self.tx)
+            frequencies = await self.memory.term_frequencies.get(self.caller.tenant, load)
         return select_terms(await self._lexemes(), frequencies, size, self.depth)
 
     async def _lexemes(self) -> Sequence[str]:
         """Return the lexemes of the question; fetched once."""
         if self._query_lexemes is None:
-            self._query_lexemes = await arms.query_lexemes(self.tx, self.question)
+            self._query_lexemes = await queries.query_lexemes(self.tx, self.question)
         return self._query_lexemes
-
-    async def _frequencies(self) -> Mapping[str, float]:
-        """Return the share of the tenant's memories each common term is in."""
-        return await self.memory.term_frequencies.get(self.caller.tenant, lambda: arms.term_frequencies(self.tx))

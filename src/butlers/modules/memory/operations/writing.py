@@ -8,7 +8,7 @@ from butlers.db import Connection
 from butlers.modules.memory.domain.model import FACT_CONFIDENCE, MemoryType, NewEpisode, NewFact, NewRule, Relation
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import entities, episodes, events, facts, links, rules
+from butlers.modules.memory.store import entities, episodes, events, facts, links, memories, rules
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.links import Link
@@ -57,7 +57,7 @@ async def store_fact_in(
     existing = await facts.lock_live_by_key(tx, caller, fact)
     if existing is not None and existing.equals(fact):
         # A fact learned by consolidation gains no support from being learned again.
-        await facts.confirm(tx, caller, existing.id, supported=confidence == FACT_CONFIDENCE)
+        await memories.confirm(tx, caller, MemoryType.FACT, existing.id, supported=confidence == FACT_CONFIDENCE)
         await events.append(tx, caller, Event("fact_confirmed", MemoryType.FACT, existing.id, {"by": "store"}))
         return {"id": str(existing.id), "confirmed_existing": True}
     if existing is not None:
@@ -72,19 +72,15 @@ async def store_fact_in(
         source_episode_id=source_episode_id,
         confidence=confidence,
     )
-    created: dict[str, Any] = {"scope": fact.scope, "permanence": fact.permanence.value}
+    payload: dict[str, Any] = {"scope": fact.scope, "permanence": fact.permanence.value}
     if existing is None:
-        await events.append(tx, caller, Event("fact_created", MemoryType.FACT, fact_id, created))
+        await events.append(tx, caller, Event("fact_created", MemoryType.FACT, fact_id, payload))
         return {"id": str(fact_id)}
-    await links.create_link(
-        tx, caller, Link(MemoryType.FACT, fact_id, MemoryType.FACT, existing.id, Relation.SUPERSEDES)
-    )
-    await events.append(
-        tx,
-        caller,
-        Event("fact_superseded", MemoryType.FACT, existing.id, {"superseded_by": str(fact_id)}),
-        Event("fact_created", MemoryType.FACT, fact_id, {**created, "supersedes_id": str(existing.id)}),
-    )
+    link = Link(MemoryType.FACT, fact_id, MemoryType.FACT, existing.id, Relation.SUPERSEDES)
+    await links.create_link(tx, caller, link)
+    superseded = Event("fact_superseded", MemoryType.FACT, existing.id, {"superseded_by": str(fact_id)})
+    created = Event("fact_created", MemoryType.FACT, fact_id, {**payload, "supersedes_id": str(existing.id)})
+    await events.append(tx, caller, superseded, created)
     return {"id": str(fact_id), "superseded_id": str(existing.id)}
 
 

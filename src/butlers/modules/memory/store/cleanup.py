@@ -21,20 +21,13 @@ class EpisodeCounts:
     consolidated: int
 
 
-async def delete_expired(tx: Connection, caller: Caller, limit: int) -> tuple[int, int]:
-    """Delete the next expired episodes; returns their number and how many were never consolidated."""
-    return await _delete_episodes(tx, caller, "episode_expired", limit)
-
-
-async def delete_oldest(tx: Connection, caller: Caller, limit: int) -> int:
-    """Delete the oldest consolidated episodes; returns their number."""
-    deleted, _ = await _delete_episodes(tx, caller, "episode_crowded_out", limit)
-    return deleted
-
-
-async def _delete_episodes(
+async def delete_episodes(
     tx: Connection, caller: Caller, event_type: Literal["episode_expired", "episode_crowded_out"], limit: int
 ) -> tuple[int, int]:
+    """Delete the next expired or the oldest consolidated episodes.
+
+    Returns their number and how many were never consolidated.
+    """
     await _sql.reuse_plans(tx)
     row = await _sql.delete_episodes(
         tx,
@@ -55,14 +48,12 @@ async def lock_tenant_cleanup(tx: Connection, caller: Caller) -> None:
 
 async def count_remaining(tx: Connection, caller: Caller) -> int:
     """The number of episodes of the tenant."""
-    count: int = await _sql.count_remaining(tx, tenant_id=caller.tenant)
-    return count
+    return int(await _sql.count_remaining(tx, tenant_id=caller.tenant))
 
 
 async def count_episodes(tx: Connection, caller: Caller) -> EpisodeCounts:
     """The episodes of the tenant by what a cleanup would do with them."""
-    row = await _sql.count_episodes(tx, tenant_id=caller.tenant)
-    return EpisodeCounts(row["total"], row["expired"], row["unread"], row["consolidated"])
+    return EpisodeCounts(**await _sql.count_episodes(tx, tenant_id=caller.tenant))
 
 
 async def delete_old_records(tx: Connection, caller: Caller, *, request_days: int, run_days: int) -> None:

@@ -1,9 +1,9 @@
 """Queries of consolidation: pending episodes, leases, and the record of each batch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -13,6 +13,7 @@ from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("consolidation")
+Known = TypeVar("Known", KnownFact, KnownRule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +92,30 @@ class RunRecord:
 
 async def groups_of_all_tenants(database: Database, limit: int) -> list[EpisodeGroup]:
     """The groups with pending episodes in all tenants."""
-    return [_group(row) for row in await database.fetch_across_tenants(_sql.groups_of_all_tenants.sql, limit)]
+    return [EpisodeGroup(**row) for row in await database.fetch_across_tenants(_sql.groups_of_all_tenants.sql, limit)]
 
 
 async def groups(tx: Connection, caller: Caller, limit: int) -> list[EpisodeGroup]:
     """The groups with pending episodes in the caller's tenant."""
-    return [_group(row) async for row in _sql.groups(tx, tenant_id=caller.tenant, max_rows=limit)]
+    return [EpisodeGroup(**row) async for row in _sql.groups(tx, tenant_id=caller.tenant, max_rows=limit)]
 
 
-def _group(row: Any) -> EpisodeGroup:
-    return EpisodeGroup(row["tenant_id"], row["butler"], row["pending"], row["retries"], row["oldest"])
-
-
-async def is_free(tx: Connection, caller: Caller, butler: str) -> bool:
-    """Whether no worker has the group; no other can take it until the transaction ends."""
+async def lock_group_if_free(tx: Connection, caller: Caller, butler: str) -> bool:
+    """Lock the group; return whether no worker has it and no retry of it is due later."""
     await _sql.lock_group(tx, tenant_id=caller.tenant, butler=butler)
     return not await _sql.is_taken(tx, tenant_id=caller.tenant, butler=butler)
 
 
 async def attempts(tx: Connection, caller: Caller, butler: str) -> int:
     """The failed attempts of the group's first pending episode."""
-    rows = _sql.pending_episodes(tx, tenant_id=caller.tenant, butler=butler, max_rows=1)
+    rows = _sql.claimable_episodes(tx, tenant_id=caller.tenant, butler=butler, max_rows=1)
     return max([row["consolidation_attempts"] async for row in rows], default=0)
 
 
-async def pending_episodes(tx: Connection, caller: Caller, butler: str, limit: int) -> list[PromptEpisode]:
+async def claimable_episodes(tx: Connection, caller: Caller, butler: str, limit: int) -> list[PromptEpisode]:
     """The next episodes of a group, without a lease."""
-    rows = _sql.pending_episodes(tx, tenant_id=caller.tenant, butler=butler, max_rows=limit)
-    return [_episode(row) async for row in rows]
+    rows = _sql.claimable_episodes(tx, tenant_id=caller.tenant, butler=butler, max_rows=limit)
+    return [PromptEpisode(row["id"], row["content"], row["happened_at"], row["importance"]) async for row in rows]
 
 
 async def claim(
@@ -133,11 +130,7 @@ async def claim(
         lease_seconds=lease_seconds,
         max_rows=limit,
     )
-    return [_episode(row) async for row in rows]
-
-
-def _episode(row: Any) -> PromptEpisode:
-    return PromptEpisode(row["id"], row["content"], row["created_at"], row["importance"])
+    return [PromptEpisode(**row) async for row in rows]
 
 
 async def renew_lease(tx: Connection, caller: Caller, token: UUID, lease_seconds: float) -> bool:
@@ -154,7 +147,7 @@ async def release_lease(tx: Connection, caller: Caller, token: UUID, ids: Sequen
 async def lock_batch(tx: Connection, caller: Caller, batch: EpisodeBatch) -> list[LeasedEpisode]:
     """Lock the episodes of a batch that still exist."""
     rows = _sql.lock_batch(tx, tenant_id=caller.tenant, ids=batch.ids, token=batch.token)
-    return [LeasedEpisode(row["id"], row["is_leased"], row["is_forgotten"]) async for row in rows]
+    return [LeasedEpisode(**row) async for row in rows]
 
 
 async def lock_targets(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
@@ -175,7 +168,7 @@ async def record_failure(
 ) -> list[FailedEpisode]:
     """Count a failed attempt at the episodes of a lease."""
     rows = _sql.record_failure(tx, tenant_id=caller.tenant, token=token, error=error, max_attempts=max_attempts)
-    return [FailedEpisode(row["id"], row["status"], row["attempts"]) async for row in rows]
+    return [FailedEpisode(**row) async for row in rows]
 
 
 async def dead_letters(tx: Connection, caller: Caller, limit: int) -> list[dict[str, Any]]:
@@ -198,30 +191,12 @@ async def begin_run(tx: Connection, caller: Caller, batch: EpisodeBatch, episode
 
 async def finish_run(tx: Connection, caller: Caller, run_id: UUID, record: RunRecord) -> None:
     """Record the result of a batch."""
-    await _sql.finish_run(
-        tx,
-        tenant_id=caller.tenant,
-        id=run_id,
-        status=record.status,
-        session_id=record.session_id,
-        episodes=record.episodes,
-        facts_created=record.facts_created,
-        facts_updated=record.facts_updated,
-        rules_created=record.rules_created,
-        confirmed=record.confirmed,
-        errors=record.errors,
-        parse_errors=record.parse_errors,
-        input_tokens=record.input_tokens,
-        output_tokens=record.output_tokens,
-        tokens_estimated=record.tokens_estimated,
-        error=record.error,
-    )
+    await _sql.finish_run(tx, tenant_id=caller.tenant, id=run_id, **asdict(record))
 
 
 async def tokens_last_day(tx: Connection, caller: Caller) -> int:
     """The tokens of the tenant's batches in the last day."""
-    tokens: int = await _sql.tokens_last_day(tx, tenant_id=caller.tenant)
-    return tokens
+    return int(await _sql.tokens_last_day(tx, tenant_id=caller.tenant))
 
 
 async def latest_run(tx: Connection, caller: Caller) -> dict[str, Any] | None:
@@ -230,41 +205,24 @@ async def latest_run(tx: Connection, caller: Caller) -> dict[str, Any] | None:
     return dict(row) if row else None
 
 
-async def near_facts(
-    tx: Connection, caller: Caller, episode_ids: Sequence[UUID], version: UUID, scopes: Sequence[str], limit: int
-) -> list[KnownFact]:
-    """The live facts nearest to any of these episodes."""
-    rows = await _nearest(tx, caller, MemoryType.FACT, episode_ids, version, scopes, limit)
-    return [
-        KnownFact(row["id"], row["subject"], row["predicate"], row["content"], row["permanence"], row["scope"])
-        for row in rows
-    ]
-
-
-async def near_rules(
-    tx: Connection, caller: Caller, episode_ids: Sequence[UUID], version: UUID, scopes: Sequence[str], limit: int
-) -> list[KnownRule]:
-    """The live rules nearest to any of these episodes."""
-    rows = await _nearest(tx, caller, MemoryType.RULE, episode_ids, version, scopes, limit)
-    return [KnownRule(row["id"], row["content"], row["maturity"], row["scope"]) for row in rows]
-
-
-async def _nearest(
+async def nearest(
     tx: Connection,
     caller: Caller,
-    memory_type: MemoryType,
+    known: type[Known],
     episode_ids: Sequence[UUID],
     version: UUID,
     scopes: Sequence[str],
     limit: int,
-) -> list[Any]:
+) -> list[Known]:
+    """The live facts or rules nearest to any of these episodes."""
     rows = _sql.nearest_to_episodes(
         tx,
         tenant_id=caller.tenant,
-        memory_type=memory_type.value,
+        memory_type=MemoryType.FACT if known is KnownFact else MemoryType.RULE,
         episode_ids=list(episode_ids),
         version=version,
         scopes=list(scopes),
         max_rows=limit,
     )
-    return [row async for row in rows]
+    names = [each.name for each in fields(known)]
+    return [known(**{name: row[name] for name in names}) async for row in rows]

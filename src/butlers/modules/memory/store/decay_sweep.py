@@ -1,7 +1,7 @@
 """Queries of the decay sweep: pages of decaying facts and rules, and rules to invert."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -29,11 +29,11 @@ class SweepPage:
     """The counts of one page of a sweep, and the last id in it."""
 
     seen: int
-    last: UUID
     fading: int
     recovered: int
     expired: int
-    held_back: int
+    held_back: int = 0
+    last: UUID = MIN_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ async def list_tenants(database: Database) -> list[str]:
 
 async def count_live(tx: Connection, caller: Caller, memory_type: MemoryType) -> int:
     """The number of live memories of a type."""
-    count: int = await _sql.count_live(tx, tenant_id=caller.tenant, memory_type=memory_type.value)
-    return count
+    return int(await _sql.count_live(tx, tenant_id=caller.tenant, memory_type=memory_type))
 
 
 async def sweep_page(
@@ -69,37 +68,28 @@ async def sweep_page(
     row = await _sql.sweep_page(
         tx,
         tenant_id=caller.tenant,
-        memory_type=memory_type.value,
+        memory_type=memory_type,
         after=after,
         max_rows=limit,
-        fading_below=thresholds.fading_below,
-        expired_below=thresholds.expired_below,
         may_expire=may_expire,
         actor=caller.actor,
         request_id=caller.request_id,
         caller_payload=caller_payload(caller),
+        **asdict(thresholds),
     )
-    return SweepPage(
-        row["seen"], row["last"] or after, row["fading"], row["recovered"], row["expired"], row["held_back"]
-    )
+    return SweepPage(**row)
 
 
 async def preview_sweep(tx: Connection, caller: Caller, memory_type: MemoryType, thresholds: Thresholds) -> SweepPage:
     """What a sweep of a type would do without a cap."""
-    row = await _sql.preview_sweep(
-        tx,
-        tenant_id=caller.tenant,
-        memory_type=memory_type.value,
-        fading_below=thresholds.fading_below,
-        expired_below=thresholds.expired_below,
-    )
-    return SweepPage(row["seen"], MIN_ID, row["fading"], row["recovered"], row["expired"], 0)
+    row = await _sql.preview_sweep(tx, tenant_id=caller.tenant, memory_type=memory_type, **asdict(thresholds))
+    return SweepPage(**row)
 
 
 async def rules_to_invert(tx: Connection, caller: Caller, after: UUID, limit: int) -> list[HarmfulRule]:
     """The next rules after an id that are to become anti-patterns."""
     rows = _sql.rules_to_invert(tx, tenant_id=caller.tenant, after=after, max_rows=limit)
-    return [HarmfulRule(row["id"], row["content"], row["reasons"]) async for row in rows]
+    return [HarmfulRule(**row) async for row in rows]
 
 
 async def invert_rule(
@@ -113,7 +103,6 @@ async def invert_rule(
         original=rule.content,
         content=content,
         searchable=truncate_for_index(content),
-        embedding=embedded.vector,
-        embedding_version_id=embedded.version_id,
+        **embedded._asdict(),
     )
     return inverted is not None

@@ -1,6 +1,6 @@
 """Queries on the embedding_versions table."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -10,12 +10,11 @@ from butlers.modules.memory.store.statements import statements
 _sql = statements("embedding_versions")
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedText:
-    """The vector of a text, and the embedding version that made it."""
+class EmbeddedText(NamedTuple):
+    """The vector of a text, and the embedding version that made it; named as the columns they are stored in."""
 
-    vector: list[float]
-    version_id: UUID
+    embedding: list[float]
+    embedding_version_id: UUID
 
 
 async def register_version(

@@ -1,7 +1,9 @@
 """Queries on the entities table, and on the facts of entities in a merge."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -21,7 +23,6 @@ from butlers.modules.memory.domain.errors import EntityMergedAway, EntityNameTak
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("entities")
-T = TypeVar("T")
 
 Record = Mapping[str, Any]
 
@@ -32,18 +33,13 @@ async def lock_live(tx: Connection, caller: Caller, entity_id: UUID) -> None:
     if row is None:
         raise EntityNotFound(entity_id)
     if row["merged_into"]:
-        raise await merged_away_fault(tx, caller, entity_id)
+        raise EntityMergedAway(entity_id, await successor(tx, caller, entity_id))
 
 
 async def lock_live_all(tx: Connection, caller: Caller, entity_ids: Iterable[UUID]) -> set[UUID]:
     """Lock entities against a merge; returns the ids of those that are merged already."""
     rows = _sql.lock_live_all(tx, tenant_id=caller.tenant, ids=list(entity_ids))
     return {row["id"] async for row in rows if row["merged_into"]}
-
-
-async def merged_away_fault(tx: Connection, caller: Caller, entity_id: UUID) -> EntityMergedAway:
-    """The fault for a merged entity, with the entity it ended up in."""
-    return EntityMergedAway(entity_id, await successor(tx, caller, entity_id))
 
 
 async def successor(tx: Connection, caller: Caller, entity_id: UUID) -> str:
@@ -53,47 +49,25 @@ async def successor(tx: Connection, caller: Caller, entity_id: UUID) -> str:
 
 async def insert(tx: Connection, caller: Caller, entity: NewEntity) -> UUID:
     """Store an entity; returns its id. Raises `EntityNameTaken`."""
-    entity_type = entity.entity_type.value
-
-    async def write() -> UUID:
-        entity_id: UUID = await _sql.insert(
-            tx,
-            tenant_id=caller.tenant,
-            canonical_name=entity.canonical_name,
-            entity_type=entity_type,
-            aliases=list(entity.aliases),
-            metadata=entity.metadata,
-        )
-        return entity_id
-
-    return await _guard_name(tx, caller, entity.canonical_name, entity_type, write)
+    async with _guard_name(tx, caller, entity.canonical_name, entity.entity_type):
+        entity_id: UUID = await _sql.insert(tx, tenant_id=caller.tenant, **asdict(entity))
+    return entity_id
 
 
 async def update(tx: Connection, caller: Caller, entity_id: UUID, entity_type: str, change: EntityChange) -> Record:
     """Change an entity; returns it as it is afterwards. Raises `EntityNameTaken`."""
-
-    async def write() -> Record:
-        row = await _sql.update(
-            tx,
-            tenant_id=caller.tenant,
-            id=entity_id,
-            canonical_name=change.canonical_name,
-            aliases=None if change.aliases is None else list(change.aliases),
-            metadata=change.metadata,
-        )
-        return dict(row)
-
-    return await _guard_name(tx, caller, change.canonical_name or "", entity_type, write)
+    async with _guard_name(tx, caller, change.canonical_name or "", entity_type):
+        row = await _sql.update(tx, tenant_id=caller.tenant, id=entity_id, **asdict(change))
+    return dict(row)
 
 
-async def _guard_name(
-    tx: Connection, caller: Caller, name: str, entity_type: str, write: Callable[[], Awaitable[T]]
-) -> T:
-    """Run a write that the unique index on names may refuse; raises `EntityNameTaken` with the holder's id."""
+@asynccontextmanager
+async def _guard_name(tx: Connection, caller: Caller, name: str, entity_type: str) -> AsyncIterator[None]:
+    """Guard a write that the unique index on names may refuse; raises `EntityNameTaken` with the holder's id."""
     try:
         # A savepoint, so that the holder can be looked up after a refusal.
         async with tx.transaction():
-            return await write()
+            yield
     except asyncpg.UniqueViolationError:
         holder = await _sql.holder_of_name(tx, tenant_id=caller.tenant, canonical_name=name, entity_type=entity_type)
         raise EntityNameTaken(name, entity_type, holder) from None
@@ -125,24 +99,17 @@ async def lock(tx: Connection, caller: Caller, *entity_ids: UUID) -> dict[UUID, 
         if entity_id not in locked:
             raise EntityNotFound(entity_id)
         if locked[entity_id][0].merged_away:
-            raise await merged_away_fault(tx, caller, entity_id)
+            raise EntityMergedAway(entity_id, await successor(tx, caller, entity_id))
     return locked
 
 
 async def find_candidates(
-    tx: Connection, name: str, entity_type: str | None, *, fuzzy: bool, limit: int = MAX_CANDIDATES
+    tx: Connection, name: str, entity_type: str | None, *, fuzzy: bool
 ) -> list[EntityCandidate]:
     """Live entities that a name may mean, once for each way they match."""
-    rows = _sql.find_candidates(tx, name=name, entity_type=entity_type, fuzzy=fuzzy, max_rows=limit)
+    rows = _sql.find_candidates(tx, name=name, entity_type=entity_type, fuzzy=fuzzy, max_rows=MAX_CANDIDATES)
     return [
-        EntityCandidate(
-            row["id"],
-            row["canonical_name"],
-            row["entity_type"],
-            tuple(row["aliases"]),
-            NameMatch(row["match"]),
-            row["as_written"],
-        )
+        EntityCandidate(**{**row, "aliases": tuple(row["aliases"]), "match": NameMatch(row["match"])})
         async for row in rows
     ]
 

@@ -1,6 +1,7 @@
 """Queries on the episodes table."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -22,15 +23,10 @@ async def insert(
     row = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
-        butler=episode.butler,
-        session_id=episode.session_id,
-        content=episode.content,
         searchable=truncate_for_index(episode.searchable),
-        embedding=embedded.vector,
-        embedding_version_id=embedded.version_id,
-        importance=episode.importance,
+        **embedded._asdict(),
         ttl_days=ttl_days,
-        metadata=episode.metadata,
+        **asdict(episode),
     )
     return row["id"], row["expires_at"]
 

@@ -1,7 +1,6 @@
 """Queries that erase records for good and find what is left of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -24,25 +23,15 @@ TABLES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ErasedEntity:
-    """An entity that was erased, with all its names."""
-
-    id: UUID
-    names: Sequence[str]
-
-
 async def erase_memory(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> str | None:
     """Delete a memory; returns its content, or None where there is no such memory."""
-    content: str | None = await _sql.erase_memory(
-        tx, tenant_id=caller.tenant, memory_type=memory_type.value, id=memory_id
-    )
+    content: str | None = await _sql.erase_memory(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id)
     return content
 
 
 async def erase_traces(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> None:
     """Delete the links of erased memories and the stored answers that name them."""
-    await _sql.erase_links(tx, tenant_id=caller.tenant, memory_type=memory_type.value, ids=list(ids))
+    await _sql.erase_links(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
     await erase_stored_answers(tx, caller, ids)
 
 
@@ -57,16 +46,15 @@ async def erase_facts_of_entity(tx: Connection, caller: Caller, entity_id: UUID)
     return [row["id"] async for row in rows]
 
 
-async def erase_entity(tx: Connection, caller: Caller, entity_id: UUID) -> list[ErasedEntity]:
-    """Delete an entity and those that were merged into it."""
+async def erase_entity(tx: Connection, caller: Caller, entity_id: UUID) -> dict[UUID, list[str]]:
+    """Delete an entity and those that were merged into it; returns all names of each, by id."""
     rows = _sql.erase_entity(tx, tenant_id=caller.tenant, entity_id=entity_id)
-    return [ErasedEntity(row["id"], [row["canonical_name"], *row["aliases"]]) async for row in rows]
+    return {row["id"]: [row["canonical_name"], *row["aliases"]] async for row in rows}
 
 
 async def erase_rows(tx: Connection, caller: Caller, table: str, limit: int) -> int:
     """Delete some of the tenant's rows of a table; returns their number."""
-    count: int = await _sql.erase_rows(tx, tenant_id=caller.tenant, table_name=table, max_rows=limit)
-    return count
+    return int(await _sql.erase_rows(tx, tenant_id=caller.tenant, table_name=table, max_rows=limit))
 
 
 async def count_remaining(tx: Connection, caller: Caller) -> dict[str, int]:

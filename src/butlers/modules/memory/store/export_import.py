@@ -61,7 +61,7 @@ async def stream_records(tx: Connection, caller: Caller, *, vectors: bool) -> As
     async with _sql.stream_records_cursor(tx, tenant_id=caller.tenant, vectors=vectors) as opening:
         cursor = await opening
         while rows := await cursor.fetch(BATCH, timeout=_FETCH_SECONDS):
-            yield [ExportRow(row["kind"], row["record"], row["embedding"]) for row in rows]
+            yield [ExportRow(**row) for row in rows]
 
 
 async def disable_idle_timeout(tx: Connection) -> None:
@@ -93,14 +93,8 @@ async def find_merged_entity(tx: Connection, caller: Caller, facts: Sequence[Rec
 
 async def insert(tx: Connection, caller: Caller, kind: RecordKind, records: Sequence[Record]) -> list[UUID]:
     """Insert records; returns the ids of those that were not there yet (for links: of their sources)."""
-    statement = {
-        RecordKind.EMBEDDING_VERSION: _sql.insert_embedding_versions,
-        RecordKind.ENTITY: _sql.insert_entities,
-        RecordKind.LINK: _sql.insert_links,
-        RecordKind.RULE_APPLICATION: _sql.insert_rule_applications,
-        RecordKind.EVENT: _sql.insert_events,
-    }[kind]
-    return [row["id"] async for row in statement(tx, tenant_id=caller.tenant, records=records)]
+    rows = getattr(_sql, f"insert_{kind}")(tx, tenant_id=caller.tenant, records=records)
+    return [row["id"] async for row in rows]
 
 
 async def insert_memories(
@@ -112,12 +106,7 @@ async def insert_memories(
     version_id: UUID,
 ) -> list[UUID]:
     """Insert memories; returns the ids of those that were not there yet."""
-    statement = {
-        RecordKind.EPISODE: _sql.insert_episodes,
-        RecordKind.FACT: _sql.insert_facts,
-        RecordKind.RULE: _sql.insert_rules,
-    }[kind]
-    rows = statement(
+    rows = getattr(_sql, f"insert_{kind}")(
         tx,
         tenant_id=caller.tenant,
         records=records,

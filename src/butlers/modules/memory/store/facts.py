@@ -1,7 +1,7 @@
 """Queries on the facts table."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -28,20 +28,8 @@ class LiveFact:
 
     def equals(self, fact: NewFact) -> bool:
         """Whether storing that fact would only confirm this one."""
-        return (self.content, self.permanence, self.importance, self.tags) == (
-            fact.content,
-            fact.permanence,
-            fact.importance,
-            fact.tags,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ConfirmationResult:
-    """The confidence of a confirmed memory, and when it was confirmed."""
-
-    confidence: float
-    last_confirmed_at: datetime
+        compared = ("content", "permanence", "importance", "tags")
+        return all(getattr(self, name) == getattr(fact, name) for name in compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +69,14 @@ async def update_targets(
     """The facts among these ids that are live and in scope, by id."""
     rows = _sql.update_targets(tx, tenant_id=caller.tenant, ids=list(ids), scopes=list(scopes))
     return {
-        row["id"]: UpdateTarget(
-            row["id"],
-            row["scope"],
-            row["subject"],
-            row["predicate"],
-            row["entity_id"],
-            Permanence(row["permanence"]),
-            row["importance"],
-            tuple(row["tags"]),
-        )
+        row["id"]: UpdateTarget(**{**row, "permanence": Permanence(row["permanence"]), "tags": tuple(row["tags"])})
         async for row in rows
     }
 
 
 async def find_same_content(tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str]) -> UUID | None:
     """The id of a live fact in scope with the same subject, predicate and content."""
-    fact_id: UUID | None = await _sql.find_same_content(
-        tx,
-        tenant_id=caller.tenant,
-        scopes=list(scopes),
-        subject=fact.subject,
-        predicate=fact.predicate,
-        content=fact.content,
-    )
+    fact_id: UUID | None = await _sql.find_same_content(tx, **_content_filter(caller, fact, scopes))
     return fact_id
 
 
@@ -112,17 +84,12 @@ async def was_retracted_since(
     tx: Connection, caller: Caller, fact: NewFact, scopes: Sequence[str], since: datetime
 ) -> bool:
     """Whether a caller retracted a fact with the same content since then."""
-    return bool(
-        await _sql.was_retracted_since(
-            tx,
-            tenant_id=caller.tenant,
-            scopes=list(scopes),
-            subject=fact.subject,
-            predicate=fact.predicate,
-            content=fact.content,
-            since=since,
-        )
-    )
+    return bool(await _sql.was_retracted_since(tx, **_content_filter(caller, fact, scopes), since=since))
+
+
+def _content_filter(caller: Caller, fact: NewFact, scopes: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(fact, name) for name in ("subject", "predicate", "content")}
+    return {"tenant_id": caller.tenant, "scopes": list(scopes), **values}
 
 
 async def lock_live_by_key(tx: Connection, caller: Caller, fact: NewFact) -> LiveFact | None:
@@ -160,38 +127,16 @@ async def insert(
     fact_id: UUID = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
-        subject=fact.subject,
-        predicate=fact.predicate,
-        content=fact.content,
         searchable=truncate_for_index(fact.searchable),
-        embedding=embedded.vector,
-        embedding_version_id=embedded.version_id,
-        importance=fact.importance,
+        **embedded._asdict(),
         confidence=confidence,
-        permanence=fact.permanence.value,
         decay_rate=fact.permanence.decay_rate,
         source_butler=source_butler,
         source_episode_id=source_episode_id,
         supersedes_id=supersedes_id,
-        entity_id=fact.entity_id,
-        scope=fact.scope,
-        tags=list(fact.tags),
-        metadata=fact.metadata,
+        **asdict(fact),
     )
     return fact_id
-
-
-async def confirm(
-    tx: Connection, caller: Caller, fact_id: UUID, *, supported: bool = True
-) -> ConfirmationResult | None:
-    """Restart the decay of a live fact; None where it is not live.
-
-    Supported, a distilled fact gets the confidence of a stored one.
-    """
-    row = await _sql.confirm(
-        tx, tenant_id=caller.tenant, id=fact_id, is_supported=supported, full_confidence=FACT_CONFIDENCE
-    )
-    return ConfirmationResult(row["confidence"], row["last_confirmed_at"]) if row else None
 
 
 async def supersession_chain(

@@ -1,7 +1,7 @@
 """Queries on the memory_links table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
 
@@ -26,15 +26,7 @@ class Link:
 
 async def create_link(tx: Connection, caller: Caller, link: Link) -> None:
     """Create a link; an existing one stays as it is."""
-    await _sql.create_link(
-        tx,
-        tenant_id=caller.tenant,
-        source_type=link.source_type.value,
-        source_id=link.source_id,
-        target_type=link.target_type.value,
-        target_id=link.target_id,
-        relation=link.relation.value,
-    )
+    await _sql.create_link(tx, tenant_id=caller.tenant, **asdict(link))
 
 
 async def create_links(tx: Connection, caller: Caller, links: Sequence[Link]) -> None:
@@ -42,11 +34,11 @@ async def create_links(tx: Connection, caller: Caller, links: Sequence[Link]) ->
     await _sql.create_links(
         tx,
         tenant_id=caller.tenant,
-        source_types=[link.source_type.value for link in links],
+        source_types=[link.source_type for link in links],
         source_ids=[link.source_id for link in links],
-        target_types=[link.target_type.value for link in links],
+        target_types=[link.target_type for link in links],
         target_ids=[link.target_id for link in links],
-        relations=[link.relation.value for link in links],
+        relations=[link.relation for link in links],
     )
 
 
@@ -56,11 +48,7 @@ async def is_independent(
     """Whether one of these episodes is neither a source of the memory nor of the same session as one."""
     return bool(
         await _sql.is_independent(
-            tx,
-            tenant_id=caller.tenant,
-            memory_type=memory_type.value,
-            memory_id=memory_id,
-            episode_ids=list(episode_ids),
+            tx, tenant_id=caller.tenant, memory_type=memory_type, memory_id=memory_id, episode_ids=list(episode_ids)
         )
     )
 
@@ -72,7 +60,7 @@ async def of_memory(
     rows = _sql.of_memory(
         tx,
         tenant_id=caller.tenant,
-        memory_type=memory_type.value,
+        memory_type=memory_type,
         memory_id=memory_id,
         outgoing=outgoing,
         incoming=incoming,

@@ -1,18 +1,32 @@
 """Queries on memories of any type, by id."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.domain.model import FACT_CONFIDENCE, RULE_CONFIDENCE, MemoryType
 from butlers.modules.memory.store import facts
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("memories")
+_CONFIRM = {
+    MemoryType.FACT: (statements("facts").confirm, FACT_CONFIDENCE),
+    MemoryType.RULE: (statements("rules").confirm, RULE_CONFIDENCE),
+}
 
 Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationResult:
+    """The confidence of a confirmed memory, and when it was confirmed."""
+
+    confidence: float
+    last_confirmed_at: datetime
 
 
 async def mark_referenced(
@@ -30,26 +44,33 @@ async def fetch_many(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> dic
 
 async def get(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Record | None:
     """A whole memory in any state; counts a reference."""
-    statement = {
-        MemoryType.FACT: _sql.get_fact,
-        MemoryType.RULE: _sql.get_rule,
-        MemoryType.EPISODE: _sql.get_episode,
-    }[memory_type]
-    row = await statement(tx, tenant_id=caller.tenant, id=memory_id)
+    row = await getattr(_sql, f"get_{memory_type}")(tx, tenant_id=caller.tenant, id=memory_id)
     return dict(row) if row else None
+
+
+async def confirm(
+    tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, supported: bool = True
+) -> ConfirmationResult | None:
+    """Restart the decay of a live fact or rule; None where it is not live.
+
+    Supported, a distilled memory gets the confidence of a stored one.
+    """
+    statement, full_confidence = _CONFIRM[memory_type]
+    row = await statement(
+        tx, tenant_id=caller.tenant, id=memory_id, is_supported=supported, full_confidence=full_confidence
+    )
+    return ConfirmationResult(**row) if row else None
 
 
 async def lifecycle_state(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> str | None:
     """active, superseded, expired, retracted or forgotten; None where there is no such memory."""
-    state: str | None = await _sql.lifecycle_state(
-        tx, tenant_id=caller.tenant, memory_type=memory_type.value, id=memory_id
-    )
+    state: str | None = await _sql.lifecycle_state(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id)
     return state
 
 
 async def forget(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> list[UUID]:
     """Take these memories out of every search; returns the ids of those that were live."""
-    rows = _sql.forget(tx, tenant_id=caller.tenant, memory_type=memory_type.value, ids=list(ids))
+    rows = _sql.forget(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
     return [row["id"] async for row in rows]
 
 
@@ -57,5 +78,5 @@ async def restore(tx: Connection, caller: Caller, memory_type: MemoryType, memor
     """Make a forgotten memory live again; False where it is not forgotten. A fact's key is locked first."""
     if memory_type is MemoryType.FACT:
         await facts.lock_keys_of_facts(tx, caller, [memory_id])
-    restored = await _sql.restore(tx, tenant_id=caller.tenant, memory_type=memory_type.value, id=memory_id)
+    restored = await _sql.restore(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id)
     return restored is not None

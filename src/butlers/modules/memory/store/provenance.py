@@ -54,7 +54,7 @@ async def preview(
     tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]
 ) -> list[dict[str, Any]]:
     """These memories, as a preview shows them; a field without a value is left out."""
-    rows = _sql.preview(tx, tenant_id=caller.tenant, memory_type=memory_type.value, ids=list(ids))
+    rows = _sql.preview(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
     return [
         {"memory_type": memory_type.value, **{name: value for name, value in row.items() if value is not None}}
         async for row in rows

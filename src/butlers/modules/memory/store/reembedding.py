@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from pgvector import Vector
@@ -17,11 +16,19 @@ _sql = statements("reembedding")
 
 @dataclass(frozen=True, slots=True)
 class StaleMemory:
-    """A memory to embed again: its content, and the text its vector is made of."""
+    """A memory to embed again; only a fact has a subject and a predicate."""
 
     id: UUID
+    subject: str | None
+    predicate: str | None
     content: str
-    searchable: str
+
+    @property
+    def searchable(self) -> str:
+        """The text that was embedded when the memory was stored."""
+        if self.subject is None or self.predicate is None:
+            return self.content
+        return fact_text(self.subject, self.predicate, self.content)
 
 
 async def has_stale(tx: Connection, caller: Caller, version: UUID) -> bool:
@@ -31,8 +38,7 @@ async def has_stale(tx: Connection, caller: Caller, version: UUID) -> bool:
 
 async def count_stale(tx: Connection, caller: Caller, version: UUID) -> int:
     """The number of memories without a vector of this version."""
-    count: int = await _sql.count_stale(tx, tenant_id=caller.tenant, version=version)
-    return count
+    return int(await _sql.count_stale(tx, tenant_id=caller.tenant, version=version))
 
 
 async def fetch_stale(
@@ -40,16 +46,9 @@ async def fetch_stale(
 ) -> list[StaleMemory]:
     """The next memories of a type after an id without a vector of this version."""
     rows = _sql.fetch_stale(
-        tx, tenant_id=caller.tenant, memory_type=memory_type.value, version=version, after=after, max_rows=limit
+        tx, tenant_id=caller.tenant, memory_type=memory_type, version=version, after=after, max_rows=limit
     )
-    return [StaleMemory(row["id"], row["content"], _searchable(memory_type, row)) async for row in rows]
-
-
-def _searchable(memory_type: MemoryType, row: Any) -> str:
-    """The text that was embedded when the memory was stored."""
-    if memory_type is MemoryType.FACT:
-        return fact_text(row["subject"], row["predicate"], row["content"])
-    return str(row["content"])
+    return [StaleMemory(**row) async for row in rows]
 
 
 async def write_embeddings(
@@ -64,7 +63,7 @@ async def write_embeddings(
     count: int = await _sql.write_embeddings(
         tx,
         tenant_id=caller.tenant,
-        memory_type=memory_type.value,
+        memory_type=memory_type,
         version=version,
         ids=[memory.id for memory in memories],
         contents=[memory.content for memory in memories],

@@ -1,7 +1,7 @@
 """Queries on the rules and rule_applications tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,6 @@ from butlers.modules.memory.domain.maturity import TrackRecord
 from butlers.modules.memory.domain.model import RULE_CONFIDENCE, Maturity, NewRule, Permanence
 from butlers.modules.memory.domain.text import truncate_for_index
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
-from butlers.modules.memory.store.facts import ConfirmationResult
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("rules")
@@ -32,18 +31,13 @@ async def insert(
     rule_id: UUID = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
-        content=rule.content,
         searchable=truncate_for_index(rule.searchable),
-        embedding=embedded.vector,
-        embedding_version_id=embedded.version_id,
-        scope=rule.scope,
+        **embedded._asdict(),
         confidence=confidence,
-        permanence=(rule.permanence or Permanence.STANDARD).value,
         decay_rate=rule.decay_rate,
         source_butler=source_butler,
         source_episode_id=source_episode_id,
-        tags=list(rule.tags),
-        metadata=rule.metadata,
+        **{**asdict(rule), "permanence": rule.permanence or Permanence.STANDARD},
     )
     return rule_id
 
@@ -65,18 +59,18 @@ async def nearest(
     rows = _sql.nearest(
         tx,
         tenant_id=caller.tenant,
-        version=embedded.version_id,
-        embedding=embedded.vector,
+        version=embedded.embedding_version_id,
+        embedding=embedded.embedding,
         scopes=list(scopes),
         max_rows=limit,
     )
-    return [RuleWording(row["id"], row["content"], awaits_inversion=row["awaits_inversion"]) async for row in rows]
+    return [RuleWording(**row) async for row in rows]
 
 
 async def anti_patterns(tx: Connection, caller: Caller, scopes: Sequence[str]) -> list[RuleWording]:
     """The anti-patterns in scope, with their original content."""
     rows = _sql.anti_patterns(tx, tenant_id=caller.tenant, scopes=list(scopes))
-    return [RuleWording(row["id"], row["content"], row["original"]) async for row in rows]
+    return [RuleWording(**row) async for row in rows]
 
 
 async def forgotten_since(
@@ -84,7 +78,7 @@ async def forgotten_since(
 ) -> list[RuleWording]:
     """The rules in scope that a caller forgot since then."""
     rows = _sql.forgotten_since(tx, tenant_id=caller.tenant, scopes=list(scopes), since=since)
-    return [RuleWording(row["id"], row["content"]) async for row in rows]
+    return [RuleWording(**row) async for row in rows]
 
 
 async def live_among(tx: Connection, caller: Caller, ids: Sequence[UUID], scopes: Sequence[str]) -> set[UUID]:
@@ -101,16 +95,9 @@ async def lock_track_record(
     row = await _sql.lock_track_record(tx, tenant_id=caller.tenant, id=rule_id)
     if row is None:
         return None
-    record = TrackRecord(
-        maturity=Maturity(row["maturity"]),
-        applied=row["applied_count"],
-        successes=row["success_count"],
-        harms=row["harmful_count"],
-        effectiveness=row["effectiveness_score"],
-        age=row["age"],
-        awaits_inversion=bool(row["metadata"].get("needs_inversion")),
-    )
-    return record, row["metadata"]
+    values = dict(row)
+    metadata, maturity = values.pop("metadata"), Maturity(values.pop("maturity"))
+    return TrackRecord(maturity, **values, awaits_inversion=bool(metadata.get("needs_inversion"))), metadata
 
 
 async def write_track_record(
@@ -142,16 +129,3 @@ async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outc
         request_id=caller.request_id,
         context={"reason": reason} if reason else {},
     )
-
-
-async def confirm(
-    tx: Connection, caller: Caller, rule_id: UUID, *, supported: bool = True
-) -> ConfirmationResult | None:
-    """Restart the decay of a live rule; None where it is not live.
-
-    Supported, a distilled rule gets the confidence of a stored one.
-    """
-    row = await _sql.confirm(
-        tx, tenant_id=caller.tenant, id=rule_id, is_supported=supported, full_confidence=RULE_CONFIDENCE
-    )
-    return ConfirmationResult(row["confidence"], row["last_confirmed_at"]) if row else None

@@ -1,7 +1,7 @@
 """Queries of a search: the vector and keyword arms of one memory type, and the measures of a blended search."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from asyncpg import Record
@@ -21,15 +21,14 @@ _OVERFETCH = 3
 _ALL_ROWS = 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
+class SearchPlan(NamedTuple):
     """The arms of a search in one memory type, and their limits."""
 
     scopes: Sequence[str] | None
     min_confidence: float
     depth: int
     embedding: Sequence[float] | None = None
-    version_id: UUID | None = None
+    version: UUID | None = None
     question: str | None = None
     terms: TermSelection = ALL_TERMS
     is_exact: bool = True
@@ -47,25 +46,11 @@ async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, pl
         await _sql.set_plan_cache_mode(tx, mode="force_custom_plan")
         rows = await _fetch_rows(tx, caller, memory_type, plan, plan.depth)
         await _sql.set_plan_cache_mode(tx, mode="force_generic_plan")
-    return [_candidate(memory_type, row) for row in rows if row["id"] is not None]
-
-
-def _candidate(memory_type: MemoryType, row: Record) -> Candidate:
-    return Candidate(
-        memory_type,
-        row["id"],
-        row["created_at"],
-        row["similarity"],
-        row["semantic_rank"],
-        row["rank"],
-        row["has_all_terms"],
-        row["keyword_rank"],
-        row["importance"],
-        row["idle_days"],
-        row["confidence"],
-        row["maturity"],
-        bool(row["awaits_inversion"]),
-    )
+    return [
+        Candidate(memory_type, **{name: value for name, value in row.items() if name != "compared"})
+        for row in rows
+        if row["id"] is not None
+    ]
 
 
 def _needs_full_scan(rows: Sequence[Record], depth: int) -> bool:
@@ -80,23 +65,19 @@ def _needs_full_scan(rows: Sequence[Record], depth: int) -> bool:
 async def _fetch_rows(
     tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan, reach: int
 ) -> list[Record]:
+    settings = plan._asdict()
+    terms: TermSelection = settings.pop("terms")
     rows = _sql.candidates(
         tx,
         tenant_id=caller.tenant,
-        memory_type=memory_type.value,
-        version=plan.version_id,
-        embedding=plan.embedding,
-        is_exact=plan.is_exact,
-        scopes=plan.scopes,
-        min_confidence=plan.min_confidence,
-        depth=plan.depth,
+        memory_type=memory_type,
         reach=reach,
-        question=plan.question,
-        single_terms=plan.terms.single,
-        first_terms=[first for first, _ in plan.terms.pairs],
-        second_terms=[second for _, second in plan.terms.pairs],
-        fallback_terms=plan.terms.fallback,
+        single_terms=terms.single,
+        first_terms=[first for first, _ in terms.pairs],
+        second_terms=[second for _, second in terms.pairs],
+        fallback_terms=terms.fallback,
         max_ranked=MAX_RANKED_ROWS,
+        **settings,
     )
     return [row async for row in rows]
 
@@ -125,10 +106,9 @@ async def count_in_scope(
     tx: Connection, caller: Caller, memory_type: MemoryType, scopes: Sequence[str] | None, limit: int
 ) -> int:
     """The number of live memories in scope, counted up to `limit`."""
-    count: int = await _sql.count_in_scope(
-        tx, tenant_id=caller.tenant, memory_type=memory_type.value, scopes=scopes, max_rows=limit
+    return int(
+        await _sql.count_in_scope(tx, tenant_id=caller.tenant, memory_type=memory_type, scopes=scopes, max_rows=limit)
     )
-    return count
 
 
 async def hnsw_index_rows(tx: Connection, memory_type: MemoryType) -> int | None:

@@ -16,7 +16,7 @@ async def episodes(tx: Connection, caller: Caller, butlers: Sequence[str] | None
     return dict(await _sql.episodes(tx, tenant_id=caller.tenant, butlers=butlers))
 
 
-async def facts(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> Mapping[str, Any]:
+async def facts(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> dict[str, Any]:
     """Facts by state and confidence."""
     return dict(await _sql.facts(tx, tenant_id=caller.tenant, scopes=scopes))
 
@@ -26,6 +26,6 @@ async def jobs(tx: Connection) -> dict[str, Mapping[str, Any]]:
     return {row["job"]: dict(row) async for row in _jobs.latest_runs(tx)}
 
 
-async def rules(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> Mapping[str, Any]:
+async def rules(tx: Connection, caller: Caller, scopes: Sequence[str] | None) -> dict[str, Any]:
     """Rules by maturity and effectiveness."""
     return dict(await _sql.rules(tx, tenant_id=caller.tenant, scopes=scopes))

@@ -67,7 +67,7 @@ async def vacuum(owner: PlainConnection) -> None:
 async def sample(owner: PlainConnection, memory_type: MemoryType, limit: int) -> list[tuple[str, UUID]]:
     """The tenant and id of some memories of the tenant that has the most."""
     await _sql.raise_limits(owner)
-    rows = _sql.sample(owner, memory_type=memory_type.value, max_rows=limit)
+    rows = _sql.sample(owner, memory_type=memory_type, max_rows=limit)
     return [(row["tenant_id"], row["id"]) async for row in rows]
 
 
@@ -87,6 +87,6 @@ async def nearest_distances(
         if by_index:
             await _sql.force_vector_index(owner)
         for tenant, memory_id in memories:
-            rows = statement(owner, memory_type=memory_type.value, tenant_id=tenant, id=memory_id, max_rows=limit)
+            rows = statement(owner, memory_type=memory_type, tenant_id=tenant, id=memory_id, max_rows=limit)
             distances.append([row["distance"] async for row in rows])
     return distances, time.perf_counter() - started

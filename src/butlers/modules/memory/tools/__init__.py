@@ -12,13 +12,5 @@ from butlers.modules.memory.tools import (
     writing,
 )
 
-TOOLS: tuple[Tool, ...] = (
-    *writing.TOOLS,
-    *reading.TOOLS,
-    *feedback.TOOLS,
-    *management.TOOLS,
-    *context.TOOLS,
-    *consolidation.TOOLS,
-    *retraction.TOOLS,
-    *entities.TOOLS,
-)
+_MODULES = (writing, reading, feedback, management, context, consolidation, retraction, entities)
+TOOLS: tuple[Tool, ...] = tuple(tool for module in _MODULES for tool in module.TOOLS)

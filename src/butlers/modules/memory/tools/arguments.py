@@ -1,6 +1,7 @@
 """Argument types of the tools, tolerant of the forms agents are known to send."""
 
 import json
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -22,26 +23,21 @@ def _normalized_name(value: Any) -> Any:
 
 def as_list(value: Any) -> Any:
     """A list: agents send it as JSON text, or a single word for a list of one."""
-    value = _blank_is_none(value)
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return [value]
+    value = _parse_json(value, "[")
+    return [value] if isinstance(value, str) and not value.lstrip().startswith("[") else value
 
 
 def as_object(value: Any) -> Any:
     """An object: agents send it as JSON text."""
-    value = _blank_is_none(value)
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
+    return _parse_json(value, "{")
+
+
+def _parse_json(value: Any, start: str) -> Any:
+    """The value of a JSON text that starts so, None for a blank text, or else the value itself."""
+    if isinstance(value, str) and value.lstrip().startswith(start):
+        with suppress(ValueError):
             return json.loads(value)
-        except ValueError:
-            return value
-    return value
+    return _blank_is_none(value)
 
 
 def as_word(value: Any) -> Any:

@@ -95,14 +95,12 @@ async def memory_run_episode_cleanup(
     memory: Memory,
     caller: Caller,
     max_entries: Annotated[
-        Annotated[int, Field(ge=0)] | None,
-        Blank,
-        Field(description="Number of episodes to keep; 10000 by default."),
+        Annotated[int, Field(ge=0)] | None, Blank, Field(description="Number of episodes to keep; 10000 by default.")
     ] = None,
     dry_run: Annotated[bool | None, Blank, Field(description="Only count what would be deleted.")] = False,
     idempotency_key: Key = None,
 ) -> CleanupCounts:
-    """Delete expired episodes, and the oldest distilled ones over the limit. It runs on a schedule."""
+    """Delete expired episodes, and the oldest consolidated ones over the limit. It runs on a schedule."""
     if dry_run:
         return await cleanup.preview(memory, caller, max_entries=max_entries)  # type: ignore[return-value]
     request = Request("memory_run_episode_cleanup", {"max_entries": max_entries}, idempotency_key)

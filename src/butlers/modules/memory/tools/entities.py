@@ -142,8 +142,7 @@ async def entity_get(
     tenant_id: TenantId = None,  # noqa: ARG001
 ) -> Entity:
     """Read one entity in full, with the number of facts about it."""
-    found = await entities.get(memory, caller, parse_entity_id("entity_id", entity_id))
-    return to_json(found)  # type: ignore[no-any-return]
+    return to_json(await entities.get(memory, caller, parse_entity_id("entity_id", entity_id)))  # type: ignore[no-any-return]
 
 
 @tool(aliases=_ALIASES)
@@ -182,9 +181,8 @@ async def entity_resolve(
 ) -> list[Candidate]:
     """Find the entities a name may mean, the likeliest first. Call it before you store or recall facts about one."""
     kind = EntityType.named(entity_type) if entity_type else None
-    found = await entities.resolve(
-        memory, caller, name, kind, _to_hints(context_hints or {}), fuzzy=bool(enable_fuzzy)
-    )
+    hints = _to_hints(context_hints or {})
+    found = await entities.resolve(memory, caller, name, kind, hints, fuzzy=bool(enable_fuzzy))
     count_rows(asked=len(found), returned=len(found))
     return [_to_candidate(each) for each in found]
 

@@ -67,7 +67,7 @@ async def memory_mark_harmful(
     reason: Annotated[OptionalText, Field(description="What went wrong, in a sentence.")] = None,
     idempotency_key: Key = None,
 ) -> MarkResult:
-    """Report that applying a rule caused a problem; it weighs as much as four successes; three make it a warning."""
+    """Report that applying a rule caused a problem; it weighs as four successes, and three can make it a warning."""
     parsed_id = parse_id("rule_id", rule_id)
     request = Request("memory_mark_harmful", {"rule_id": str(parsed_id), "reason": reason}, idempotency_key)
     return await feedback.mark_harmful(memory, caller, parsed_id, reason, request)  # type: ignore[return-value]

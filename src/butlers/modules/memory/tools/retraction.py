@@ -51,14 +51,12 @@ async def memory_retract_from(
         raise InvalidInput("one origin is needed", hint="Send either a session_id or an episode_id.")
     if dry_run is None or dry_run:
         return to_json(await retraction.preview(memory, caller, origin))  # type: ignore[no-any-return]
-    include_corroborated = bool(include_corroborated)
-    arguments = {"session": str(origin.session_id), "episode": str(origin.episode_id), "all": include_corroborated}
+    every = bool(include_corroborated)
+    arguments = {"session": str(origin.session_id), "episode": str(origin.episode_id), "all": every}
     request = Request("memory_retract_from", arguments, idempotency_key)
 
     async def work() -> dict[str, Any]:
-        result = await retraction.retract(memory, caller, origin, include_corroborated=bool(include_corroborated))
-        answer: dict[str, Any] = to_json(result)
-        return answer
+        return to_json(await retraction.retract(memory, caller, origin, include_corroborated=every))  # type: ignore[no-any-return]
 
     return await run_once_across_transactions(memory, caller, request, work)  # type: ignore[return-value]
 

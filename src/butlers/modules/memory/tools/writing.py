@@ -63,7 +63,7 @@ async def memory_store_fact(
     entity_id: Annotated[OptionalText, Field(description="The entity it is about, from entity_resolve.")] = None,
     idempotency_key: Key = None,
 ) -> StoredFact:
-    """Store something durable you learned. It replaces the fact with the same subject and predicate."""
+    """Store something durable you learned. It supersedes the fact with the same subject and predicate."""
     fact = NewFact(
         subject=subject,
         predicate=predicate,

@@ -46,7 +46,7 @@ comment on column consolidation_runs.tokens_estimated is
     'Whether the tokens were counted here because the runtime did not report them.';
 
 -- SECURITY INVOKER: row-level security applies as it does to the table.
-create view pending_episodes with (security_invoker = true) as
+create view claimable_episodes with (security_invoker = true) as
 select tenant_id, id, butler, content, importance, created_at, expires_at, consolidation_status,
        consolidation_attempts
   from episodes
@@ -54,7 +54,7 @@ select tenant_id, id, butler, content, importance, created_at, expires_at, conso
    and (expires_at is null or expires_at > now())
    and (next_consolidation_retry_at is null or next_consolidation_retry_at <= now())
    and (leased_until is null or leased_until <= now());
-comment on view pending_episodes is 'Episodes that a consolidation worker may take now.';
+comment on view claimable_episodes is 'Episodes that a consolidation worker may take now.';
 
 create function consolidation_groups(max_groups bigint)
 returns table (
@@ -63,7 +63,7 @@ returns table (
 language sql stable security definer set search_path = '' as $$
     select e.tenant_id, e.butler, count(*), count(*) filter (where e.consolidation_status = 'failed'),
            min(e.created_at), min(e.expires_at)
-      from public.pending_episodes e
+      from public.claimable_episodes e
      group by e.tenant_id, e.butler
      order by min(e.expires_at), min(e.created_at), e.tenant_id, e.butler
      limit max_groups

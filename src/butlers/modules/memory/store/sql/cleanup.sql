@@ -76,7 +76,7 @@ select count(*) from episodes where tenant_id = :tenant_id;
 -- The episodes of a tenant by what a cleanup would do with them.
 select count(*) as total,
        count(*) filter (where is_expired) as expired,
-       count(*) filter (where is_expired and consolidation_status <> 'consolidated') as unread,
+       count(*) filter (where is_expired and consolidation_status <> 'consolidated') as expired_unread,
        count(*) filter (where not is_expired and consolidation_status = 'consolidated') as consolidated
   from (
       select consolidation_status,

@@ -1,13 +1,13 @@
 -- name: groups_of_all_tenants(max_rows)
 -- The butlers with pending episodes, in all tenants, the closest to expiry first.
-select tenant_id, butler, pending, retries, oldest, first_expiry
+select tenant_id as tenant, butler, pending, retries, oldest
   from consolidation_groups(:max_rows);
 
 -- name: groups(tenant_id, max_rows)
 -- The butlers with pending episodes in one tenant, the closest to expiry first.
-select tenant_id, butler, count(*) as pending, count(*) filter (where consolidation_status = 'failed') as retries,
-       min(created_at) as oldest, min(expires_at) as first_expiry
-  from pending_episodes
+select tenant_id as tenant, butler, count(*) as pending,
+       count(*) filter (where consolidation_status = 'failed') as retries, min(created_at) as oldest
+  from claimable_episodes
  where tenant_id = :tenant_id
  group by tenant_id, butler
  order by min(expires_at), min(created_at), butler
@@ -38,10 +38,10 @@ select exists (
        and (expires_at is null or expires_at > now())
 );
 
--- name: pending_episodes(tenant_id, butler, max_rows)
+-- name: claimable_episodes(tenant_id, butler, max_rows)
 -- The next pending episodes of a group, in the order they are claimed.
-select id, content, created_at, importance, consolidation_attempts
-  from pending_episodes
+select id, content, created_at as happened_at, importance, consolidation_attempts
+  from claimable_episodes
  where tenant_id = :tenant_id
    and butler = :butler
  order by created_at, expires_at, id
@@ -51,7 +51,7 @@ select id, content, created_at, importance, consolidation_attempts
 -- Takes the next pending episodes of a group under a lease.
 with next as (
     select id
-      from pending_episodes
+      from claimable_episodes
      where tenant_id = :tenant_id
        and butler = :butler
      order by created_at, expires_at, id
@@ -65,7 +65,7 @@ with next as (
        and e.id = next.id
     returning e.id, e.content, e.created_at, e.expires_at, e.importance
 )
-select id, content, created_at, importance from claimed order by created_at, expires_at, id;
+select id, content, created_at as happened_at, importance from claimed order by created_at, expires_at, id;
 
 -- name: renew_lease(tenant_id, token, lease_seconds)
 -- Extends a lease.

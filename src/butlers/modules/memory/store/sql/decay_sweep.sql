@@ -96,7 +96,7 @@ with page as (
       from changed
 )
 select (select count(*) from page) as seen,
-       (select id from page order by id desc limit 1) as last,
+       coalesce((select id from page order by id desc limit 1), :after) as last,
        (select count(*) from expiring where not is_allowed) as held_back,
        count(*) filter (where next_state = 'fading') as fading,
        count(*) filter (where next_state = 'recovered') as recovered,

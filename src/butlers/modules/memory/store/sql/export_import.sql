@@ -127,7 +127,7 @@ select r.id, r.entity_id
  order by r.id
  limit 1;
 
--- name: insert_embedding_versions(tenant_id, records)
+-- name: insert_embedding_version(tenant_id, records)
 -- Inserts embedding versions that are not there yet.
 insert into embedding_versions (tenant_id, id, model, version, dimensions, created_at)
 select :tenant_id, r.id, r.model, r.version, r.dimensions, r.created_at
@@ -136,7 +136,7 @@ select :tenant_id, r.id, r.model, r.version, r.dimensions, r.created_at
 on conflict (tenant_id, id) do nothing
 returning id;
 
--- name: insert_entities(tenant_id, records)
+-- name: insert_entity(tenant_id, records)
 -- Inserts entities that are not there yet.
 insert into entities (
     tenant_id, id, canonical_name, entity_type, aliases, metadata, created_at, updated_at
@@ -149,7 +149,7 @@ select :tenant_id, r.id, r.canonical_name, r.entity_type, r.aliases, r.metadata,
 on conflict (tenant_id, id) do nothing
 returning id;
 
--- name: insert_episodes(tenant_id, records, ids, searchables, embeddings, version)
+-- name: insert_episode(tenant_id, records, ids, searchables, embeddings, version)
 -- Inserts episodes that are not there yet.
 insert into episodes (
     tenant_id, id, butler, session_id, content, search_vector, embedding, embedding_version_id, importance,
@@ -171,7 +171,7 @@ select :tenant_id, r.id, r.butler, r.session_id, r.content, to_tsvector('english
 on conflict (tenant_id, id) do nothing
 returning id;
 
--- name: insert_facts(tenant_id, records, ids, searchables, embeddings, version)
+-- name: insert_fact(tenant_id, records, ids, searchables, embeddings, version)
 -- Inserts facts that are not there yet.
 insert into facts (
     tenant_id, id, subject, predicate, content, search_vector, embedding, embedding_version_id, importance,
@@ -194,7 +194,7 @@ select :tenant_id, r.id, r.subject, r.predicate, r.content, to_tsvector('english
 on conflict (tenant_id, id) do nothing
 returning id;
 
--- name: insert_rules(tenant_id, records, ids, searchables, embeddings, version)
+-- name: insert_rule(tenant_id, records, ids, searchables, embeddings, version)
 -- Inserts rules that are not there yet.
 insert into rules (
     tenant_id, id, content, search_vector, embedding, embedding_version_id, scope, maturity, confidence,
@@ -219,7 +219,7 @@ select :tenant_id, r.id, r.content, to_tsvector('english', searchable.text), sea
 on conflict (tenant_id, id) do nothing
 returning id;
 
--- name: insert_links(tenant_id, records)
+-- name: insert_link(tenant_id, records)
 -- Inserts links that are not there yet.
 insert into memory_links (tenant_id, source_type, source_id, target_type, target_id, relation, created_at)
 select :tenant_id, r.source_type, r.source_id, r.target_type, r.target_id, r.relation, r.created_at
@@ -230,7 +230,7 @@ select :tenant_id, r.source_type, r.source_id, r.target_type, r.target_id, r.rel
 on conflict do nothing
 returning source_id as id;
 
--- name: insert_rule_applications(tenant_id, records)
+-- name: insert_rule_application(tenant_id, records)
 -- Inserts rule applications that are not there yet.
 insert into rule_applications (
     tenant_id, id, rule_id, outcome, applied_at, actor, session_id, request_id, context
@@ -243,7 +243,7 @@ select :tenant_id, r.id, r.rule_id, r.outcome, r.applied_at, r.actor, r.session_
 on conflict (tenant_id, id) do nothing
 returning id;
 
--- name: insert_events(tenant_id, records)
+-- name: insert_event(tenant_id, records)
 -- Inserts events that are not there yet.
 insert into memory_events (
     tenant_id, id, event_type, entity_type, entity_id, actor, request_id, payload, occurred_at

@@ -111,7 +111,7 @@ update facts
  where tenant_id = :tenant_id
    and id = :id
    and validity = 'active'
-returning id, confidence, last_confirmed_at;
+returning confidence, last_confirmed_at;
 
 -- name: superseded_chain(tenant_id, id, max_rows)
 -- The facts that a fact superseded, directly and indirectly, latest first. A fact kept in a merge of entities

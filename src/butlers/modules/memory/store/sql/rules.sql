@@ -25,7 +25,7 @@ update rules
  where tenant_id = :tenant_id
    and id = :id
    and not coalesce((metadata -> 'forgotten')::boolean, false)
-returning id, confidence, last_confirmed_at;
+returning confidence, last_confirmed_at;
 
 -- name: nearest(tenant_id, version, embedding, scopes, max_rows)
 -- The live rules nearest to a vector.
@@ -70,7 +70,8 @@ select id
 
 -- name: lock_track_record(tenant_id, id)^
 -- Locks the track record of a rule until the mark is written: a hundred marks at once count a hundred.
-select maturity, applied_count, success_count, harmful_count, effectiveness_score, metadata, now() - created_at as age
+select maturity, applied_count as applied, success_count as successes, harmful_count as harms,
+       effectiveness_score as effectiveness, now() - created_at as age, metadata
   from rules
  where tenant_id = :tenant_id
    and id = :id
