@@ -155,7 +155,8 @@ async def start_butler(
     """Yield a butler with its modules started on a database that is migrated already."""
     from butlers.host import module_loader as loader
 
-    database = await db.connect(location.dsn, pool_size, location.owner_connection)
+    owner = location.owner_connection if location.admin_dsn else None
+    database = await db.connect(location.dsn, pool_size, owner)
     try:
         spawner = make_spawner(config, database)
         enabled = enabled_modules(config, modules)

@@ -205,6 +205,16 @@ async def test_the_applications_url_alone_serves_a_database_that_is_prepared(sit
     assert await count_after_write(site, urls(site.url(site.app))) == 2
 
 
+async def test_maintenance_that_needs_the_owner_is_forbidden_to_a_butler_with_the_applications_url_alone(site):
+    await site.create_role(site.owner)
+    await site.create_role(site.app)
+    await site.set_owner(site.owner)
+    await count_after_write(site, urls(site.url(site.app), site.url(site.owner)))
+    async with app.open_butler(site.config, urls(site.url(site.app)), MODULES) as butler:
+        with pytest.raises(Forbidden, match="BUTLERS_ADMIN_DATABASE_URL"):
+            butler.database.owner_connection()
+
+
 async def test_the_applications_url_alone_is_refused_on_an_empty_database(site):
     await site.create_role(site.app)
     with pytest.raises(ConfigurationFault, match="needs the owner of the tables") as refused:

@@ -350,12 +350,11 @@ async def test_what_somebody_changes_while_the_sweep_waits_for_it_is_judged_by_w
     (memory_id,) = await insert(archive, caller.tenant, table, **columns)
     kind = MemoryType(table.removesuffix("s"))
     async with memory.transaction(caller) as tx:
-        if how == "forget":
-            await memories.forget(tx, caller, kind, [UUID(memory_id)])
-        elif how == "confirm":
-            await memories.confirm(tx, caller, kind, UUID(memory_id))
-        else:
-            await facts.supersede(tx, caller, UUID(memory_id))
+        await {
+            "forget": lambda: memories.forget(tx, caller, kind, [UUID(memory_id)]),
+            "confirm": lambda: memories.confirm(tx, caller, kind, UUID(memory_id)),
+            "supersede": lambda: facts.supersede(tx, caller, UUID(memory_id)),
+        }[how]()
         sweeping = asyncio.create_task(decay_sweep.sweep(memory, caller))
         await wait_for_lock_waits(archive, 1)
     swept = await sweeping

@@ -96,7 +96,10 @@ async def _owner_connection(folder: Path) -> "AsyncIterator[PlainConnection]":
     from butlers.environment import read_environment
 
     config = composition.load_configuration(folder)
-    async with composition.migrated_database(config, read_environment()) as place, place.owner_connection() as owner:
+    async with (
+        composition.migrated_database(config, read_environment()) as location,
+        location.owner_connection() as owner,
+    ):
         yield owner
 
 

@@ -87,8 +87,8 @@ async def dsn(
     from butlers.errors import ConfigurationFault
 
     config = app.load_configuration(folder)
-    async with app.migrated_database(config, read_environment(), stop=False) as place:
-        uri = place.admin_dsn if admin else place.dsn
+    async with app.migrated_database(config, read_environment(), stop=False) as location:
+        uri = location.admin_dsn if admin else location.dsn
     if uri is None:
         raise ConfigurationFault("this database has no known administrator", hint="Set BUTLERS_ADMIN_DATABASE_URL.")
     typer.echo(json.dumps({"dsn": uri}) if as_json else uri)
@@ -104,14 +104,14 @@ async def migrate(folder: Folder = HERE, as_json: AsJson = False) -> None:
     from butlers.environment import read_environment
 
     config = app.load_configuration(folder)
-    async with app.locate_database(config, read_environment()) as place:
-        migration = await app.upgrade_schema(place, app.migration_branches(config))
+    async with app.locate_database(config, read_environment()) as location:
+        migration = await app.upgrade_schema(location, app.migration_branches(config))
     show_migration(migration, as_json=as_json)
 
 
 @command
 async def doctor(folder: Folder = HERE, as_json: AsJson = False) -> None:
-    """Check configuration, database, row-level security, runtime and backlog, and show how to fix each problem.
+    """Check configuration, runtime, database, schema, model, jobs and backup, and show how to fix each problem.
 
     Example: `butlers doctor .`
     """
