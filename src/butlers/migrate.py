@@ -28,7 +28,7 @@ MIN_SERVER_VERSION = 15
 _LOCK = 0x6275746C657273  # "butlers"
 _REVISION_FILE = re.compile(r"([a-z]+_\d{3,})_\w+\.py")
 _OBJECT = re.compile(r"(table|function|sequence) ([a-z_][a-z0-9_]*)(\([a-z0-9_, \[\]]*\))?")
-# The function is part of the folded core_001; a database with a core revision but without it is older.
+# A database with a core revision but without this function has revisions that were replaced since.
 _VERSIONS = """
     select version_num, to_regprocedure('public.enable_tenant_isolation(regclass, boolean)') is null as is_outdated
       from public.alembic_version
@@ -52,7 +52,7 @@ class UnknownRevision(MigrationFault):
 
 
 class OutdatedSchema(MigrationFault):
-    """The database has revisions from before they were folded into the present ones."""
+    """The database has revisions of an earlier development version, which the present ones replace."""
 
     code = "conflict"
     hint = (
@@ -226,7 +226,7 @@ def _read_versions(connection: Connection) -> list[str]:
 
 
 def _known_versions(rows: Iterable[Any]) -> list[str]:
-    """The revisions in alembic_version; raises `OutdatedSchema` for a database from before the fold."""
+    """The revisions in alembic_version; raises `OutdatedSchema` for a database of an earlier development version."""
     versions = {row["version_num"]: row["is_outdated"] for row in rows}
     if any(is_outdated and version.startswith("core_") for version, is_outdated in versions.items()):
         raise OutdatedSchema("the database was made by an earlier development version of butlers")

@@ -16,7 +16,7 @@ import pytest
 from butlers import app, embedded_server, migrate, provision
 from butlers.config import Configuration
 from butlers.environment import Environment
-from butlers.errors import ConfigurationFault, Fault, Unavailable
+from butlers.errors import ConfigurationFault, Fault, Forbidden, Unavailable
 from database.butler_processes import configured, connected, environment_of, new_home, wait_until
 from probe import MODULES
 

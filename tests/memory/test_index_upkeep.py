@@ -68,7 +68,7 @@ async def fresh_butler(shared_butler):
 async def insert_vectors(at, tenant, table, number, vector="v.embedding"):
     """Insert memories of a tenant, each with a vector."""
     caller = Caller(tenant=tenant, butler=at.memory.butler)
-    async with at.memory.writing(caller):
+    async with at.memory.write_transaction(caller):
         pass
     columns, values = EXTRA_COLUMNS[table]
     await at.archive.connection.execute(
@@ -278,7 +278,7 @@ async def test_a_table_of_thousands_gets_a_graph_while_searches_go_on(environmen
 async def uses_exact_scan(at, caller):
     """Return whether a search would use an exact scan."""
     memory = replace(at.memory, scope_counts=TtlCache(0), hnsw_rows=TtlCache(0))
-    async with memory.reading(caller) as tx:
+    async with memory.read_transaction(caller) as tx:
         search = Search(memory, tx, caller, "tea", [0.0], SearchMode.SEMANTIC, "*", 0.2, 10)
         return (await search.plan_for(MemoryType.FACT)).is_exact
 

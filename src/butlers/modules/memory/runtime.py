@@ -68,12 +68,12 @@ class Memory:
         """A transaction in the caller's tenant."""
         return self.database.transaction(caller, seconds=seconds)
 
-    def reading(self, caller: Caller) -> Transaction:
+    def read_transaction(self, caller: Caller) -> Transaction:
         """A transaction that writes only reference counts, so its commit does not wait for the disk."""
         return self.database.transaction(caller, durable=False, reuse_plans=True)
 
     @asynccontextmanager
-    async def writing(
+    async def write_transaction(
         self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS, reuse_plans: bool = False
     ) -> AsyncIterator[Connection]:
         """A transaction whose rows may refer to the embedder's version."""

@@ -330,7 +330,7 @@ async def apply_batch(
     Raises `LeaseLost` when another worker has the batch, `NothingApplied` when no action could be applied.
     """
     record.reset_counts()
-    async with memory.writing(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+    async with memory.write_transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         locked = {each.id: each for each in await consolidation.lock_batch(tx, caller, batch)}
         if not locked or not all(each.is_leased for each in locked.values()):
             raise LeaseLost

@@ -23,7 +23,7 @@ async def build_context(
     query = validate_query(trigger_prompt, "trigger_prompt")
     embedding, mode = await embed_query(memory, query, SearchMode(memory.config.retrieval.recall_mode))
     kinds = (MemoryType.FACT, MemoryType.RULE)
-    async with memory.reading(caller) as tx:
+    async with memory.read_transaction(caller) as tx:
         scored = (await rank_for_recall(memory, tx, caller, query, embedding, mode, butler, kinds))[:MAX_RECALLED]
         rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in scored])
         recent = await episodes.recent(tx, caller, butler, MAX_EPISODES)

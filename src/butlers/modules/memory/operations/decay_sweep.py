@@ -161,7 +161,7 @@ async def invert_rules(memory: Memory, caller: Caller) -> int:
 async def _write_inversions(
     memory: Memory, caller: Caller, inversions: Sequence[tuple[HarmfulRule, str, EmbeddedText]]
 ) -> int:
-    async with memory.writing(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+    async with memory.write_transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         inverted = [
             rule.id
             for rule, warning, embedded in inversions

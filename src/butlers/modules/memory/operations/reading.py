@@ -40,7 +40,7 @@ async def search(
     query = validate_query(query)
     embedding, mode = await embed_query(memory, query, mode)
     depth = max(MIN_FUSION_DEPTH, limit) if mode is SearchMode.BLENDED else limit
-    async with memory.reading(caller) as tx:
+    async with memory.read_transaction(caller) as tx:
         matches = Search(memory, tx, caller, query, embedding, mode, scope, min_confidence, depth)
         best = ranking.rank_search(await matches.candidates(types), mode, depth)[:limit]
         rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in best])
@@ -53,7 +53,7 @@ async def recall(
     """Return the most relevant facts and rules for a topic, and mark them as referenced."""
     query = validate_query(topic, "topic")
     embedding, mode = await embed_query(memory, query, SearchMode(memory.config.retrieval.recall_mode))
-    async with memory.reading(caller) as tx:
+    async with memory.read_transaction(caller) as tx:
         best = (await rank_for_recall(memory, tx, caller, query, embedding, mode, scope, types))[:limit]
         rows = await memories.mark_referenced(
             tx, caller, facts=_ids(best, MemoryType.FACT), rules=_ids(best, MemoryType.RULE)
@@ -83,7 +83,7 @@ async def rank_for_recall(
 
 async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> SearchResult:
     """Return a memory in any state and mark it as referenced. Raises `MemoryNotFound`."""
-    async with memory.reading(caller) as tx:
+    async with memory.read_transaction(caller) as tx:
         record = await memories.get(tx, caller, memory_type, memory_id)
     if record is None:
         raise MemoryNotFound(memory_type, memory_id)

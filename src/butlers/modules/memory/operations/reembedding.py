@@ -93,7 +93,7 @@ async def _write_batch(
     memory: Memory, caller: Caller, kind: MemoryType, batch: Sequence[StaleMemory], vectors: Sequence[Sequence[float]]
 ) -> int:
     version = memory.embedder.version.id
-    async with memory.writing(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+    async with memory.write_transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         written = await reembedding.write_embeddings(tx, caller, kind, version, batch, vectors)
         if written:
             await events.append(

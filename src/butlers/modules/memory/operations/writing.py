@@ -27,17 +27,17 @@ async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, req
         await events.append(tx, caller, Event("episode_created", MemoryType.EPISODE, episode_id, payload))
         return {"id": str(episode_id), "expires_at": expires_at.isoformat()}
 
-    return await run_once(memory.writing(caller, reuse_plans=True), caller, request, work)
+    return await run_once(memory.write_transaction(caller, reuse_plans=True), caller, request, work)
 
 
 async def store_fact(memory: Memory, caller: Caller, fact: NewFact, request: Request) -> Answer:
-    """Store a fact: it supersedes the fact under its key, or confirms it when the content is the same."""
+    """Store a fact: it supersedes the live fact under its key, or confirms it when nothing differs."""
     embedded = await memory.embed(fact.searchable)
 
     async def work(tx: Connection) -> Answer:
         return await store_fact_in(tx, caller, fact, embedded, source_butler=memory.butler)
 
-    return await run_once(memory.writing(caller, reuse_plans=True), caller, request, work)
+    return await run_once(memory.write_transaction(caller, reuse_plans=True), caller, request, work)
 
 
 async def store_fact_in(
@@ -93,4 +93,4 @@ async def store_rule(memory: Memory, caller: Caller, rule: NewRule, request: Req
         await events.append(tx, caller, Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope}))
         return {"id": str(rule_id)}
 
-    return await run_once(memory.writing(caller, reuse_plans=True), caller, request, work)
+    return await run_once(memory.write_transaction(caller, reuse_plans=True), caller, request, work)

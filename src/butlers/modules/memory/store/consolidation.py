@@ -79,7 +79,7 @@ class RunRecord:
     error: str | None = None
 
     def reset_counts(self) -> None:
-        """Forget what was applied, after a rollback."""
+        """Reset the counts and errors after a rollback."""
         self.facts_created = self.facts_updated = self.rules_created = self.confirmed = 0
         self.errors = []
 
