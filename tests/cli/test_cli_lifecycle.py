@@ -56,7 +56,7 @@ def test_init_writes_a_butler_that_runs(butlers, home, tmp_path):
     assert created.stdout.splitlines() == [
         f"wrote {folder / 'butler.toml'}",
         f"wrote {folder / 'CLAUDE.md'}",
-        f"Next: butlers run {folder}",
+        f"Next: butlers run '{folder}'",
     ]
     assert f'name = "{name}"' in (folder / "butler.toml").read_text()
     assert name in (folder / "CLAUDE.md").read_text()
@@ -95,6 +95,20 @@ def test_init_says_in_json_what_it_wrote(butlers, tmp_path):
 def test_init_names_the_butler_after_its_folder(butlers, tmp_path):
     assert butlers("init", tmp_path / "My Butler").returncode == 0
     assert 'name = "my-butler"' in (tmp_path / "My Butler" / "butler.toml").read_text()
+
+
+def test_init_refuses_a_blank_folder_and_quotes_one_with_a_blank(butlers, tmp_path):
+    refused = butlers("init", "")
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "butlers: DIR is blank. Name a folder; `.` is the current one.\n",
+    )
+    done = butlers("init", tmp_path / "My Butler")
+    assert done.stdout.endswith(f" run '{tmp_path / 'My Butler'}'\n")
+
+
+def test_the_version_is_printed(butlers):
+    assert re.fullmatch(r"butlers \d+\.\d+\.\d+\n", butlers("--version").stdout)
 
 
 def test_init_overwrites_nothing(butlers, tmp_path):

@@ -104,6 +104,14 @@ def test_a_program_that_is_not_there_is_said_so(butlers, thinking):
     assert "Traceback" not in done.stderr
 
 
+def test_a_program_that_is_not_there_is_reported_before_the_database_is_opened(butlers, thinking):
+    place = thinking("cat")
+    (place / "think").unlink()
+    done = butlers("trigger", place, "How?", BUTLERS_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert done.returncode == 1
+    assert "think is not installed" in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_interruption_ends_the_session_and_its_program(thinking, query, home, tmp_path, number):
     place = thinking("trap '' TERM; touch begun; sleep 600")

@@ -141,6 +141,17 @@ def test_a_line_that_can_never_fit_is_skipped():
     }
 
 
+def test_the_tokens_of_a_line_that_is_too_long_are_not_counted():
+    counted = []
+
+    def count(text):
+        counted.append(len(text))
+        return count_bytes(text)
+
+    render_context([Section("Key Facts", ["- " + "x" * 900_000, "- small"], 1.0)], 200, count)
+    assert max(counted) < 1_000
+
+
 @pytest.mark.parametrize("lines", [[], ["- " + "x" * 500]])
 def test_with_nothing_to_show_there_is_the_heading_alone(lines):
     assert render_context([Section("Key Facts", lines, 1.0)], 100, count_bytes) == HEADING

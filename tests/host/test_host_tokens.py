@@ -133,6 +133,30 @@ async def test_row_35_every_token_that_is_not_wholly_right_is_refused(folder, li
     assert good == 200
 
 
+def nested_token():
+    """Return an unsigned token with a header that is nested 1,000 levels deep."""
+    header = '{"alg": "RS256", "x": ' + "[" * 1000 + "]" * 1000 + "}"
+    parts = (header, json.dumps(claims()))
+    return ".".join([*(base64.urlsafe_b64encode(part.encode()).rstrip(b"=").decode() for part in parts), "AAAA"])
+
+
+async def test_row_38_a_token_that_no_parser_expects_is_refused(folder, listening):
+    bad = {
+        "nested": nested_token(),
+        "nested deeper": nested_token().replace("AAAA", "AAAA" * 20),
+        "without an end in numbers": token(exp=float("inf")),
+        "an end that is no number": token(exp=float("nan")),
+        "issued at infinity": token(iat=float("inf")),
+        "NUL in the subject": token(sub="a\x00b"),
+        "half a surrogate in the subject": token(sub="a\ud800"),
+        "a line break in the subject": token(sub="a\nb"),
+    }
+    async with listening(folder(BY_KEY)) as site:
+        seen = {why: (await site.call(each)).status_code for why, each in bad.items()}
+        assert (await site.call(token(sub="Ada Lovelace"))).status_code == 200
+    assert seen == dict.fromkeys(seen, 401)
+
+
 @contextmanager
 def serve_keys(*keys):
     """Serve the issuer's key set on loopback."""

@@ -1,5 +1,8 @@
 """The `butlers` command line."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from butlers.cli import backups, jobs, keys, lifecycle, memory, sessions
@@ -12,6 +15,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"butlers {version('butlers')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Run long-running agents with memory."""
+
+
 for command in (*lifecycle.COMMANDS, *sessions.COMMANDS, *backups.COMMANDS):
     app.command()(command)
 app.add_typer(keys.app, name="key")

@@ -1,6 +1,7 @@
 """The `butlers init`, `run`, `dsn`, `migrate` and `doctor` commands."""
 
 import json
+import shlex
 import shutil
 import sys
 from dataclasses import asdict
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @command
 async def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to create or fill.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="The folder to create or fill.")],
     name: Annotated[str | None, typer.Option(help="The butler's name. Default: the folder's name.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -26,15 +27,18 @@ async def init(
     Example: `butlers init my-butler`
     """
     from butlers import scaffold
+    from butlers.errors import InvalidInput
 
-    written = scaffold.write_butler(folder, name)
+    if not directory.strip():
+        raise InvalidInput("DIR is blank", hint="Name a folder; `.` is the current one.")
+    written = scaffold.write_butler(Path(directory), name)
     if as_json:
         typer.echo(json.dumps([{"wrote": str(path)} for path in written]))
         return
     for path in written:
         typer.echo(f"wrote {path}")
     program = sys.argv[0] if Path(sys.argv[0]).name == "butlers" and not shutil.which("butlers") else "butlers"
-    typer.echo(f"Next: {program} run {folder}")
+    typer.echo(f"Next: {shlex.join([program, 'run', directory])}")
 
 
 @command

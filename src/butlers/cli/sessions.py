@@ -35,11 +35,15 @@ async def trigger(
     from butlers import app
     from butlers.cli import memory_views
     from butlers.environment import read_environment
+    from butlers.host.runtimes import make_runtime
 
+    config = app.load_configuration(folder)
+    # Before the database is opened: a missing runtime is reported at once.
+    make_runtime(config.butler.runtime, config.folder).check()
     # SIGTERM must end the processes that the session started.
     app.cancel_on_sigterm()
     async with (
-        app.open_butler(app.load_configuration(folder), read_environment()) as butler,
+        app.open_butler(config, read_environment()) as butler,
         app.open_server(butler, over_http=False, with_jobs=False),
     ):
         result = await butler.spawner.spawn(butler.caller(tenant), prompt, trigger_source="cli")

@@ -1,5 +1,6 @@
 """Authentication: verifiers for API keys and JWTs, and the caller of a request."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -54,11 +55,15 @@ class StrictJWTVerifier(JWTVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the caller a valid token names, or None."""
-        verified = await super().verify_token(token)
+        try:
+            verified = await super().verify_token(token)
+        except (ArithmeticError, RecursionError, TypeError, ValueError):
+            # The library lets through what a malformed token makes it raise.
+            return None
         if verified is None or not _is_currently_valid(verified.claims, time.time()):
             return None
         subject, tenant = verified.claims.get("sub"), verified.claims.get(self._auth.tenant_claim)
-        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_ACTOR_CHARACTERS:
+        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_ACTOR_CHARACTERS or not subject.isprintable():
             return None
         try:
             validate_tenant(tenant)
@@ -79,7 +84,7 @@ def _is_currently_valid(claims: Mapping[str, Any], now: float) -> bool:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def token_for(caller: Caller) -> AccessToken:

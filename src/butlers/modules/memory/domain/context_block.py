@@ -63,8 +63,8 @@ def _fill_section(section: Section, budget: TokenBudget, count: CountTokens) -> 
     text = ""
     for line in section.lines:
         addition = f"{line}\n"
-        tokens, characters = count(addition), len(addition)
-        if tokens > max_tokens or characters > max_characters:
+        # The length first: counting the tokens of a long line takes long and holds the interpreter's lock.
+        if (characters := len(addition)) > max_characters or (tokens := count(addition)) > max_tokens:
             # It can never fit, so it must not keep the shorter lines after it out.
             continue
         if not text:

@@ -18,6 +18,8 @@ BYTES_PER_CHARACTER = 2
 """The largest average: the key of a fact has to fit into one index entry of 2,704 bytes."""
 MAX_CONTENT_BYTES = 1_000_000
 MAX_TAGS = 50
+MAX_LISTED_CHARACTERS = 1_000
+"""Characters of a content that a list of memories shows."""
 MAX_IMPORTANCE = 10.0
 
 

@@ -10,7 +10,7 @@ from butlers.db import Connection
 from butlers.errors import Unavailable
 from butlers.modules.memory.domain import ranking
 from butlers.modules.memory.domain.errors import MemoryNotFound
-from butlers.modules.memory.domain.model import MemoryType, SearchMode
+from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS, MemoryType, SearchMode
 from butlers.modules.memory.domain.ranking import ScoredMemory
 from butlers.modules.memory.domain.scoring import ScoreWeights
 from butlers.modules.memory.domain.text import validate_query
@@ -21,6 +21,8 @@ from butlers.modules.memory.store import memories
 MIN_FUSION_DEPTH = 100
 """Candidates per arm where the score depends on more than their ranks."""
 _EMBED_TIMEOUT_SECONDS = 5.0
+# One more than a list shows, so that it can say that a content was cut.
+_FETCHED_CHARACTERS = MAX_LISTED_CHARACTERS + 1
 
 SearchResult = dict[str, Any]
 
@@ -43,7 +45,7 @@ async def search(
     async with memory.read_transaction(caller) as tx:
         matches = Search(memory, tx, caller, query, embedding, mode, scope, min_confidence, depth)
         best = ranking.rank_search(await matches.candidates(types), mode, depth)[:limit]
-        rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in best])
+        rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in best], _FETCHED_CHARACTERS)
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
 
@@ -56,7 +58,11 @@ async def recall(
     async with memory.read_transaction(caller) as tx:
         best = (await rank_for_recall(memory, tx, caller, query, embedding, mode, scope, types))[:limit]
         rows = await memories.mark_referenced(
-            tx, caller, facts=_ids(best, MemoryType.FACT), rules=_ids(best, MemoryType.RULE)
+            tx,
+            caller,
+            facts=_ids(best, MemoryType.FACT),
+            rules=_ids(best, MemoryType.RULE),
+            max_characters=_FETCHED_CHARACTERS,
         )
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 

@@ -31,6 +31,9 @@ async def insert(
     return row["id"], row["expires_at"]
 
 
-async def recent(tx: Connection, caller: Caller, butler: str, limit: int) -> Sequence[Mapping[str, Any]]:
-    """The latest live episodes of a butler, newest first."""
-    return [dict(row) async for row in _sql.recent(tx, tenant_id=caller.tenant, butler=butler, max_rows=limit)]
+async def recent(
+    tx: Connection, caller: Caller, butler: str, limit: int, max_characters: int
+) -> Sequence[Mapping[str, Any]]:
+    """The latest live episodes of a butler, newest first, contents cut after so many characters."""
+    rows = _sql.recent(tx, tenant_id=caller.tenant, butler=butler, max_rows=limit, max_characters=max_characters)
+    return [dict(row) async for row in rows]

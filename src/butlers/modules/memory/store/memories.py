@@ -30,16 +30,19 @@ class ConfirmationResult:
 
 
 async def mark_referenced(
-    tx: Connection, caller: Caller, *, facts: Sequence[UUID], rules: Sequence[UUID]
+    tx: Connection, caller: Caller, *, facts: Sequence[UUID], rules: Sequence[UUID], max_characters: int
 ) -> dict[UUID, Record]:
-    """Count a reference to these facts and rules and return them by id."""
-    rows = _sql.mark_referenced(tx, tenant_id=caller.tenant, fact_ids=list(facts), rule_ids=list(rules))
+    """Count a reference to these facts and rules and return them by id, contents cut after so many characters."""
+    rows = _sql.mark_referenced(
+        tx, tenant_id=caller.tenant, fact_ids=list(facts), rule_ids=list(rules), max_characters=max_characters
+    )
     return {row["id"]: dict(row) async for row in rows}
 
 
-async def fetch_many(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> dict[UUID, Record]:
-    """These memories by id, as a list shows them."""
-    return {row["id"]: dict(row) async for row in _sql.fetch_many(tx, tenant_id=caller.tenant, ids=list(ids))}
+async def fetch_many(tx: Connection, caller: Caller, ids: Sequence[UUID], max_characters: int) -> dict[UUID, Record]:
+    """These memories by id, as a list shows them, contents cut after so many characters."""
+    rows = _sql.fetch_many(tx, tenant_id=caller.tenant, ids=list(ids), max_characters=max_characters)
+    return {row["id"]: dict(row) async for row in rows}
 
 
 async def get(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Record | None:

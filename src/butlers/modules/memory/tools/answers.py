@@ -7,7 +7,8 @@ from uuid import UUID
 
 from typing_extensions import TypedDict
 
-MAX_CONTENT_CHARACTERS = 1_000
+from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS
+
 _INTERNAL_FIELDS = frozenset({"embedding", "search_vector", "embedding_version_id"})
 
 
@@ -97,8 +98,8 @@ def list_item(record: Mapping[str, Any]) -> Memory:
     item.pop("tenant_id", None)
     item.pop("metadata", None)
     content = item["content"]
-    if len(content) > MAX_CONTENT_CHARACTERS:
-        item["content"] = content[:MAX_CONTENT_CHARACTERS] + "…"
+    if len(content) > MAX_LISTED_CHARACTERS:
+        item["content"] = content[:MAX_LISTED_CHARACTERS] + "…"
         item["truncated"] = True
     return item
 

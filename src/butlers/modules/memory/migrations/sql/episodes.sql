@@ -52,7 +52,7 @@ create index episodes_search on episodes using gin (search_vector);
 create index episodes_embedding on episodes using ivfflat (embedding vector_cosine_ops) with (lists = 20);
 create index episodes_by_embedding_version on episodes (tenant_id, embedding_version_id)
     where embedding_version_id is not null;
-create index episodes_unembedded on episodes (tenant_id, id) where embedding_version_id is null;
+create index episodes_unembedded on episodes (tenant_id, id) where embedding_version_id is null or embedding is null;
 
 comment on table episodes is 'Raw observations from sessions, short-lived.';
 comment on column episodes.consolidation_status is

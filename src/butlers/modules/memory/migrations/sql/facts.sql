@@ -57,7 +57,7 @@ create index facts_tags on facts using gin (tags);
 create index facts_embedding on facts using ivfflat (embedding vector_cosine_ops) with (lists = 20);
 create index facts_by_embedding_version on facts (tenant_id, embedding_version_id)
     where embedding_version_id is not null;
-create index facts_unembedded on facts (tenant_id, id) where embedding_version_id is null;
+create index facts_unembedded on facts (tenant_id, id) where embedding_version_id is null or embedding is null;
 create index facts_by_source_episode on facts (tenant_id, source_episode_id) where source_episode_id is not null;
 create index facts_by_superseded on facts (tenant_id, supersedes_id) where supersedes_id is not null;
 

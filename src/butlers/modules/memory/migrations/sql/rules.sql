@@ -55,7 +55,7 @@ create index rules_search on rules using gin (search_vector);
 create index rules_embedding on rules using ivfflat (embedding vector_cosine_ops) with (lists = 20);
 create index rules_by_embedding_version on rules (tenant_id, embedding_version_id)
     where embedding_version_id is not null;
-create index rules_unembedded on rules (tenant_id, id) where embedding_version_id is null;
+create index rules_unembedded on rules (tenant_id, id) where embedding_version_id is null or embedding is null;
 create index rules_by_source_episode on rules (tenant_id, source_episode_id) where source_episode_id is not null;
 
 comment on table rules is 'How to behave, learned from outcomes.';

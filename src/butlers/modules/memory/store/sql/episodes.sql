@@ -10,9 +10,9 @@ values (
 )
 returning id, expires_at;
 
--- name: recent(tenant_id, butler, max_rows)
--- The latest live episodes of a butler.
-select id, content, created_at
+-- name: recent(tenant_id, butler, max_rows, max_characters)
+-- The latest live episodes of a butler, long contents cut.
+select id, left(content, :max_characters) as content, created_at
   from episodes
  where tenant_id = :tenant_id
    and butler = :butler

@@ -1,5 +1,5 @@
--- name: mark_referenced(tenant_id, fact_ids, rule_ids)
--- Counts a reference to these facts and rules and returns them. Rows are locked in id order, so that two recalls
+-- name: mark_referenced(tenant_id, fact_ids, rule_ids, max_characters)
+-- Counts a reference to these facts and rules and returns them, long contents cut. Rows are locked in id order, so that two recalls
 -- of the same memories never deadlock.
 with locked_facts as materialized (
     select id from facts where tenant_id = :tenant_id and id = any (:fact_ids) order by id for no key update
@@ -10,7 +10,7 @@ with locked_facts as materialized (
        set reference_count = reference_count + 1, last_referenced_at = now()
      where tenant_id = :tenant_id
        and id in (select id from locked_facts)
-    returning 'fact' as memory_type, id, content, subject, predicate, entity_id, scope, permanence, importance,
+    returning 'fact' as memory_type, id, left(content, :max_characters) as content, subject, predicate, entity_id, scope, permanence, importance,
               null::text as maturity, null::double precision as effectiveness_score, tags, metadata,
               source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
 ), rules as (
@@ -18,7 +18,7 @@ with locked_facts as materialized (
        set reference_count = reference_count + 1, last_referenced_at = now()
      where tenant_id = :tenant_id
        and id in (select id from locked_rules)
-    returning 'rule' as memory_type, id, content, null::text, null::text, null::uuid, scope, permanence,
+    returning 'rule' as memory_type, id, left(content, :max_characters), null::text, null::text, null::uuid, scope, permanence,
               null::double precision, maturity, effectiveness_score, tags, metadata,
               source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at
 )
@@ -26,9 +26,9 @@ select * from facts
 union all
 select * from rules;
 
--- name: fetch_many(tenant_id, ids)
--- These memories, as a list shows them.
-select memory_type, id, content, subject, predicate, entity_id,
+-- name: fetch_many(tenant_id, ids, max_characters)
+-- These memories, as a list shows them, long contents cut.
+select memory_type, id, left(content, :max_characters) as content, subject, predicate, entity_id,
        case when memory_type <> 'episode' then scope end as scope,
        permanence, importance, maturity, effectiveness_score, butler, session_id, expires_at, tags, metadata,
        source_butler, reference_count, created_at, last_referenced_at, last_confirmed_at

@@ -2,11 +2,11 @@
 -- Whether a memory's vector is missing or of another version. Three conditions, because each reads an index.
 select exists (select from memories where tenant_id = :tenant_id and embedding_version_id < :version)
     or exists (select from memories where tenant_id = :tenant_id and embedding_version_id > :version)
-    or exists (select from memories where tenant_id = :tenant_id and embedding_version_id is null);
+    or exists (select from memories where tenant_id = :tenant_id and (embedding_version_id is null or embedding is null));
 
 -- name: count_stale(tenant_id, version)$
 -- How many memories have no vector, or one of another version.
-select count(*) from memories where tenant_id = :tenant_id and embedding_version_id is distinct from :version;
+select count(*) from memories where tenant_id = :tenant_id and (embedding_version_id is distinct from :version or embedding is null);
 
 -- name: fetch_stale(tenant_id, memory_type, version, after, max_rows)
 -- The next memories of one type after an id with no vector, or one of another version.
@@ -15,7 +15,7 @@ select id, subject, predicate, content
  where tenant_id = :tenant_id
    and memory_type = :memory_type
    and id > :after
-   and embedding_version_id is distinct from :version
+   and (embedding_version_id is distinct from :version or embedding is null)
  order by id
  limit :max_rows;
 
@@ -50,7 +50,7 @@ with vectors as (
      where m.tenant_id = :tenant_id
        and m.id = v.id
        and m.content = v.content
-       and m.embedding_version_id is distinct from :version
+       and (m.embedding_version_id is distinct from :version or m.embedding is null)
     returning m.id
 ), written_rules as (
     update rules m
@@ -60,7 +60,7 @@ with vectors as (
      where m.tenant_id = :tenant_id
        and m.id = v.id
        and m.content = v.content
-       and m.embedding_version_id is distinct from :version
+       and (m.embedding_version_id is distinct from :version or m.embedding is null)
     returning m.id
 ), written_episodes as (
     update episodes m
@@ -70,7 +70,7 @@ with vectors as (
      where m.tenant_id = :tenant_id
        and m.id = v.id
        and m.content = v.content
-       and m.embedding_version_id is distinct from :version
+       and (m.embedding_version_id is distinct from :version or m.embedding is null)
     returning m.id
 )
 select (select count(*) from written_facts)

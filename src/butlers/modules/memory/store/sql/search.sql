@@ -11,6 +11,7 @@ with compared as materialized (
        and is_live
        and (:scopes::text[] is null or scope = any (:scopes))
        and :embedding::vector is not null
+       and embedding is not null
      order by distance, created_at desc, id
      limit :reach
 ), nearest as (
