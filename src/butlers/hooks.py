@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ async def session_end(folder: Path, event_json: str) -> bool:
 def _parse_event(event_json: str) -> dict[str, Any]:
     try:
         event = json.loads(event_json)
-    except ValueError:
+    except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict):
         raise InvalidInput("a hook expects its event as a JSON object on stdin")
@@ -111,12 +112,11 @@ def _read_transcript(path: Path) -> Transcript:
     except OSError:
         return transcript
     for line in lines:
-        try:
+        # A line that is not JSON, or nested too deeply, is left out; the others still count.
+        with suppress(ValueError, RecursionError):
             entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            transcript.add_entry(entry)
+            if isinstance(entry, dict):
+                transcript.add_entry(entry)
     return transcript
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 import models
-from butlers import app
+from butlers import app, hooks
 from claude import INSTALLING_SECONDS
 from models import writes
 
@@ -263,3 +263,11 @@ async def test_a_session_of_claude_code_in_a_connected_project_has_memories_and_
     assert "Asked: Which tea do I drink?" in kept[-1]["content"]
     assert "Result: You drink Darjeeling." in kept[-1]["content"]
     assert kept[-1]["metadata"]["trigger_source"] == "claude-code"
+
+
+@pytest.mark.parametrize("depth", [900, 5_000])
+def test_a_line_nested_too_deeply_costs_the_transcript_nothing_else(tmp_path, depth):
+    prompt = json.dumps({"type": "user", "message": {"content": "Order tea"}})
+    nested = '{"type": "user", "x": ' + "[" * depth + "]" * depth + "}"
+    (tmp_path / "transcript").write_text(f"{nested}\n{prompt}\n")
+    assert hooks._read_transcript(tmp_path / "transcript").prompts == ["Order tea"]

@@ -388,3 +388,12 @@ def test_a_fingerprint_tells_requests_apart_and_not_the_order_of_arguments():
     assert one.fingerprint == same.fingerprint
     others = (Request("u", {"a": 1, "b": None}), Request("t", {"a": "1", "b": None}), Request("t", {"a": 1}))
     assert len({one.fingerprint, *(each.fingerprint for each in others)}) == 4
+
+
+async def test_arguments_nested_too_deeply_are_invalid(tools):
+    nested = "[" * 20_000 + "]" * 20_000
+    fact = {"subject": "Ada", "predicate": "likes", "content": "tea"}
+    assert (await tools.refusal("memory_store_fact", **fact, tags=nested)).startswith("invalid_input: ")
+    entity = {"canonical_name": "Ada", "entity_type": "person"}
+    metadata = '{"a":' * 20_000 + "1" + "}" * 20_000
+    assert (await tools.refusal("entity_create", **entity, metadata=metadata)).startswith("invalid_input: ")

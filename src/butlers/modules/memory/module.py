@@ -114,9 +114,10 @@ class MemoryModule:
         backlog = await self.gauges()
         pending = int(backlog["episodes_pending"] + backlog["episodes_failed"])
         dead, hours = int(backlog["episodes_dead_letter"]), backlog["backlog_age_seconds"] / 3600
+        parts = [f"{pending} pending episodes, the oldest for {hours:.1f} h"] if pending else []
         return Check(
             "backlog",
             "warn" if dead else "ok",
-            f"{pending} pending episodes, the oldest for {hours:.1f} h; {dead} dead-lettered",
+            "; ".join([*parts, *([f"{dead} dead-lettered"] if dead else [])]) or "no pending episodes",
             "Run `butlers memory dead-letters DIR` to see why, and again with --retry to retry them." if dead else "",
         )

@@ -35,7 +35,7 @@ def as_object(value: Any) -> Any:
 def _parse_json(value: Any, start: str) -> Any:
     """The value of a JSON text that starts so, None for a blank text, or else the value itself."""
     if isinstance(value, str) and value.lstrip().startswith(start):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             return json.loads(value)
     return _blank_is_none(value)
 
