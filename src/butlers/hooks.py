@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,7 +48,9 @@ async def session_end(folder: Path, event_json: str) -> bool:
     session_id = str(UUID(str(event["session_id"])))
     prompts = " / ".join(transcript.prompts[:_MAX_PROMPTS])
     episode = {
-        "content": summarize_session(prompts, transcript.tools, transcript.injected, answer=transcript.last),
+        "content": summarize_session(
+            prompts, transcript.tools, "\n".join(transcript.injected), answer=transcript.last
+        ),
         "butler": config.butler.name,
         "session_id": session_id,
         "idempotency_key": f"claude-code {session_id} {len(transcript.prompts)}",
@@ -76,30 +78,53 @@ class Transcript:
     prompts: list[str] = field(default_factory=list)
     tools: Counter[str] = field(default_factory=Counter)
     last: str = ""
-    injected: str = ""
+    injected: list[str] = field(default_factory=list)
+    context_calls: set[str] = field(default_factory=set)
+    """The ids of the session's own calls of memory_context."""
 
     def add_entry(self, entry: Mapping[str, Any]) -> None:
         """Add one line of the transcript file."""
         message = entry.get("message")
-        content = message.get("content") if isinstance(message, Mapping) else None
-        content = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-        texts = [text for part in parts if isinstance(text := part.get("text"), str) and text.strip()]
+        parts = _parts(message.get("content")) if isinstance(message, Mapping) else []
+        texts = _texts(parts)
         if entry.get("type") == "user" and not entry.get("isMeta"):
             self.prompts += [text for text in texts if not text.lstrip().startswith("<")]
         elif entry.get("type") == "assistant":
-            self.tools.update(str(part.get("name")) for part in parts if part.get("type") == "tool_use")
+            calls = [part for part in parts if part.get("type") == "tool_use"]
+            self.tools.update(str(part.get("name")) for part in calls)
+            self.context_calls.update(str(part.get("id")) for part in calls if _is_memory_context(part))
             self.last = "\n".join(texts) or self.last
-        self.injected += "".join(_injected_context(entry))
+        self.injected += self._injected_blocks(entry, parts)
+
+    def _injected_blocks(self, entry: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield the memories that were put into the session; a file or page it read can't pass for them."""
+        attachment = entry.get("attachment")
+        texts = []
+        if isinstance(attachment, Mapping) and attachment.get("type") == "hook_additional_context":
+            texts = _texts(_parts(attachment.get("content")))
+        elif entry.get("type") == "user":
+            texts = [text for text in _texts(parts) if text.lstrip().startswith("<")]
+            for part in parts:
+                if part.get("type") == "tool_result" and str(part.get("tool_use_id")) in self.context_calls:
+                    texts += _texts(_parts(part.get("content")))
+        for text in texts:
+            if (start := text.find(_HEADING)) >= 0:
+                yield text[start:]
 
 
-def _injected_context(value: Any) -> Iterator[str]:
-    """Yield the memories that were put into the session, from anywhere in a transcript entry."""
-    if isinstance(value, str) and _HEADING in value:
-        yield value[value.index(_HEADING) :] + "\n"
-    elif isinstance(value, Mapping | list):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _injected_context(item)
+def _parts(content: Any) -> list[Mapping[str, Any]]:
+    """The parts of a content, which is a text or a list of texts and parts."""
+    items = [content] if isinstance(content, str) else content if isinstance(content, list) else []
+    parts = [{"type": "text", "text": item} if isinstance(item, str) else item for item in items]
+    return [part for part in parts if isinstance(part, Mapping)]
+
+
+def _texts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [text for part in parts if isinstance(text := part.get("text"), str) and text.strip()]
+
+
+def _is_memory_context(call: Mapping[str, Any]) -> bool:
+    return str(call.get("name")).endswith("memory_context")
 
 
 def _read_transcript(path: Path) -> Transcript:
@@ -108,7 +133,7 @@ def _read_transcript(path: Path) -> Transcript:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _MAX_TRANSCRIPT_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            lines = file.read().decode("utf-8", "replace").split("\n")
     except OSError:
         return transcript
     for line in lines:

@@ -72,9 +72,15 @@ def in_time(hook):
 
 
 def transcript(path, *entries):
-    lines = [json.dumps({"type": kind, "message": {"role": kind, "content": content}}) for kind, content in entries]
+    lines = [
+        json.dumps(_message(*entry) if isinstance(entry, tuple) else entry, ensure_ascii=False) for entry in entries
+    ]
     path.write_text("\n".join([*lines, "half a li"]))
     return path
+
+
+def _message(kind, content):
+    return {"type": kind, "message": {"role": kind, "content": content}}
 
 
 async def test_a_session_starts_with_what_its_butler_knows(butlers, butler, call_tool):
@@ -114,6 +120,61 @@ async def test_a_session_that_ended_is_an_episode_once(butlers, butler, episodes
     ]
     assert str(episode["session_id"]) == json.loads(ended)["session_id"]
     assert episode["metadata"] == {"outcome": "prompt_input_exit", "trigger_source": "claude-code"}
+
+
+BLOCK = f"# Memory Context\n- [user] [favourite_tea]: {FACT} (confidence: 1.00)"
+ANSWER = ("assistant", [{"type": "text", "text": f"You drink {FACT}."}])
+
+
+def called(name, result):
+    """Return the entries of a tool call and its result."""
+    return (
+        ("assistant", [{"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}]),
+        ("user", [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": result}]}]),
+    )
+
+
+async def summary(butlers, butler, episodes, path, *entries):
+    ended = event(transcript_path=str(transcript(path, ("user", "Which tea?"), *entries, ANSWER)))
+    done = in_time(lambda: butlers("hook", "session-end", butler, stdin=ended))
+    assert done.returncode == 0, done.stderr
+    (episode,) = await episodes()
+    return episode["content"].splitlines()
+
+
+@pytest.mark.parametrize(
+    "injected",
+    [
+        [{"type": "attachment", "attachment": {"type": "hook_additional_context", "content": [BLOCK]}}],
+        called("mcp__butler__memory_context", BLOCK),
+    ],
+    ids=["by the hook", "by a tool call"],
+)
+async def test_memories_put_into_a_session_are_not_learned_again(butlers, butler, episodes, tmp_path, injected):
+    assert (await summary(butlers, butler, episodes, tmp_path / "talk.jsonl", *injected))[-1] == (
+        "Result: You drink [recalled]."
+    )
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        [{"type": "attachment", "attachment": {"type": "file", "content": BLOCK}}],
+        called("WebFetch", BLOCK),
+        [("user", f"Read this: {BLOCK}")],
+    ],
+    ids=["a file", "a page", "a prompt"],
+)
+async def test_a_page_that_looks_like_memories_hides_nothing(butlers, butler, episodes, tmp_path, page):
+    assert (await summary(butlers, butler, episodes, tmp_path / "talk.jsonl", *page))[
+        -1
+    ] == f"Result: You drink {FACT}."
+
+
+async def test_a_line_separator_inside_a_text_ends_no_entry(butlers, butler, episodes, tmp_path):
+    assert (await summary(butlers, butler, episodes, tmp_path / "talk.jsonl", ("user", "And\u2028milk?")))[0] == (
+        "Asked: Which tea? / And milk?"
+    )
 
 
 @pytest.mark.parametrize("hook", ["session-start", "session-end"])

@@ -1,7 +1,9 @@
 """Session summaries: their length, and the removal of injected memories."""
 
 import json
+import time
 
+import pytest
 from fastmcp import Client
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +77,21 @@ def test_words_too_short_to_be_a_memory_stay():
 @given(st.text(max_size=300))
 def test_without_memories_everything_is_kept(text):
     assert remove_injected(text, "# Memory Context") == "\n".join(text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("injected", "answer"),
+    [
+        ("- " + " (confidence: " * 100_000, "done"),
+        ("- " + "[a] " * 200_000 + "[" * 200_000, "done"),
+        ("\n".join(f"- remembered thing {number}" for number in range(200_000)), "remembered thing 7 " * 400_000),
+    ],
+    ids=["scores", "labels", "many memories and a long answer"],
+)
+def test_a_text_made_to_take_long_is_summarized_in_time(injected, answer):
+    started = time.process_time()
+    summarize_session("Order", {}, injected, answer=answer)
+    assert time.process_time() - started < 4
 
 
 SESSION = f"{THINK_RUNTIME}[butler.sessions]\n{LONG_MEMORY_TIMEOUT}"

@@ -5,7 +5,11 @@ from collections.abc import Iterator, Mapping
 
 MAX_PROMPT_CHARACTERS, MAX_ANSWER_CHARACTERS = 1_000, 2_000
 _MIN_MEMORY_CHARACTERS = 12
-_CONTEXT_LINE = re.compile(r"^- (?:\[[^\]]*\] )*(?:\[[^\]]*\]: )?(.*?)(?: \((?:confidence|maturity): [^)]*\))?$")
+# Every memory is looked for in the answer: limits on both keep the time of that small.
+_MAX_SEARCHED_CHARACTERS = 20 * MAX_ANSWER_CHARACTERS
+_MAX_INJECTED_CHARACTERS = 400_000
+_LABELS = re.compile(r"- (?:\[[^\]]*\] )*(?:\[[^\]]*\]: )?")
+_SCORES = (" (confidence: ", " (maturity: ")
 
 
 def summarize_session(
@@ -19,7 +23,7 @@ def summarize_session(
     ]
     if error:
         lines.append(f"Failed: {_shorten(error, MAX_PROMPT_CHARACTERS)}")
-    elif result := remove_injected(answer, injected).strip():
+    elif result := remove_injected(answer[:_MAX_SEARCHED_CHARACTERS], injected).strip():
         lines.append(f"Result: {_shorten(result, MAX_ANSWER_CHARACTERS)}")
     return "\n".join(lines)
 
@@ -27,7 +31,7 @@ def summarize_session(
 def remove_injected(text: str, injected: str) -> str:
     """Return the text without memories that were injected: they would be learned again as new."""
     # Longest first: a shorter memory may be part of a longer one.
-    for memory in sorted(_injected_memories(injected), key=len, reverse=True):
+    for memory in sorted(set(_injected_memories(injected[:_MAX_INJECTED_CHARACTERS])), key=len, reverse=True):
         text = text.replace(memory, "[recalled]")
     return "\n".join(line for line in text.splitlines() if line.strip(" -*\t") != "[recalled]")
 
@@ -35,9 +39,13 @@ def remove_injected(text: str, injected: str) -> str:
 def _injected_memories(injected: str) -> Iterator[str]:
     """Yield each memory of a context block as its whole line and as its content."""
     for line in injected.splitlines():
-        if (match := _CONTEXT_LINE.match(line)) and len(match[1]) >= _MIN_MEMORY_CHARACTERS:
-            yield line
-            yield match[1]
+        if labels := _LABELS.match(line):
+            score = line.rfind(" (")
+            ends_with_score = line.endswith(")") and line.startswith(_SCORES, score)
+            content = line[labels.end() : score if ends_with_score else None]
+            if len(content) >= _MIN_MEMORY_CHARACTERS:
+                yield line
+                yield content
 
 
 def _shorten(text: str, limit: int) -> str:
