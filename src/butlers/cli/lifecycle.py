@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @command
 async def init(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="The folder to create or fill.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The folder to create or fill.")],
     name: Annotated[str | None, typer.Option(help="The butler's name. Default: the folder's name.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -29,16 +29,16 @@ async def init(
     from butlers import scaffold
     from butlers.errors import InvalidInput
 
-    if not directory.strip():
+    if not folder.strip():
         raise InvalidInput("DIR is blank", hint="Name a folder; `.` is the current one.")
-    written = scaffold.write_butler(Path(directory), name)
+    written = scaffold.write_butler(Path(folder), name)
     if as_json:
         typer.echo(json.dumps([{"wrote": str(path)} for path in written]))
         return
     for path in written:
         typer.echo(f"wrote {path}")
     program = sys.argv[0] if Path(sys.argv[0]).name == "butlers" and not shutil.which("butlers") else "butlers"
-    typer.echo(f"Next: {shlex.join([program, 'run', directory])}")
+    typer.echo(f"Next: {shlex.join([program, 'run', folder])}")
 
 
 @command
