@@ -60,6 +60,31 @@ if "fail" in calls:
 answer = {"stdin": stdin, "results": results, "servers": list(server), "session": os.environ["BUTLERS_SESSION_ID"]}
 print(json.dumps(answer))
 """
+# Logs its start and end with its prompt, and ends when the file go<prompt> exists.
+LOGGING_PROGRAM = """
+read prompt
+echo "+$prompt" >> log
+while [ ! -e "go$prompt" ] && [ ! -e go ]; do sleep 0.02; done
+echo "-$prompt" >> log
+echo "did $prompt"
+"""
+
+
+def sessions_config(**limits: object) -> str:
+    """Return the configuration of the runtime `think` with limits on its sessions."""
+    keys = "".join(f"{name} = {value}\n" for name, value in limits.items())
+    return f"{THINK_RUNTIME}[butler.sessions]\n{LONG_MEMORY_TIMEOUT}{keys}"
+
+
+def log(place: Path) -> list[str]:
+    """Return what LOGGING_PROGRAM logged."""
+    path = place / "log"
+    return path.read_text().split() if path.exists() else []
+
+
+def started_lines(place: Path) -> list[str]:
+    """Return the starts that LOGGING_PROGRAM logged."""
+    return [line for line in log(place) if line.startswith("+")]
 
 
 def write_program(place: Path, text: str) -> Path:

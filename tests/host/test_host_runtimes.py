@@ -138,6 +138,13 @@ async def test_a_program_sees_the_environment_without_the_butlers_own_variables(
     assert [name for name in seen if name.startswith(("BUTLERS_", "CLAUDECODE"))] == ["BUTLERS_SESSION_ID"]
 
 
+async def test_the_claude_cli_carries_the_id_by_which_its_processes_are_found(claude):
+    task = session_task()
+    script = """cat > /dev/null; printf '{"result": "%s"}' "$BUTLERS_SESSION_ID" """
+    outcome = await claude(script).run(task)
+    assert outcome.text == str(task.session_id)
+
+
 async def test_a_program_finds_out_how_to_reach_the_butlers_tools(command):
     access = McpAccess("http://127.0.0.1:1/mcp", {"Authorization": "Bearer hush"})
     output = (

@@ -155,7 +155,7 @@ async def test_runs_missed_while_nothing_ran_are_caught_up_once(database, caller
 @pytest.mark.parametrize(
     ("error", "message"), [(TAKEN, "conflict: it is taken. Wait."), (ValueError("a secret"), "ValueError")]
 )
-async def test_a_failing_job_is_recorded_and_the_next_moment_starts_anew(database, caller, error, message):
+async def test_a_failing_job_is_recorded_and_the_next_moment_starts_anew(database, caller, error, message, caplog):
     work, clock = FakeJob(fails=error), FakeClock(NOON + SECOND)
     await insert_run(database, caller, work, NOON)
     async with run_scheduler(database, caller, work, clock=clock) as watched:
@@ -174,6 +174,9 @@ async def test_a_failing_job_is_recorded_and_the_next_moment_starts_anew(databas
     assert f'butlers_job_runs_total{{job="{work.name}",outcome="failed"}} 1.0' in fixed
     assert f'butlers_job_runs_total{{job="{work.name}",outcome="succeeded"}} 1.0' in fixed
     assert "a secret" not in failing + fixed
+    [logged] = [record for record in caplog.records if getattr(record, "outcome", "") == "failed"]
+    assert logged.error == message
+    assert bool(logged.exc_info and logged.exc_info[1]) == (error is not TAKEN), "a fault needs no traceback"
 
 
 async def test_a_moment_that_fails_is_tried_five_times_after_longer_and_longer_pauses(database, caller):

@@ -70,6 +70,13 @@ def test_a_block_that_is_repeated_whole_leaves_no_memory():
     assert left.splitlines()[-1] == "That is all."
 
 
+@pytest.mark.parametrize("repeated", ["<b>drinks</b> green tea", "&lt;b>drinks&lt;/b> green tea"])
+def test_a_memory_with_a_tag_is_recognized_as_it_reads_and_as_it_is_escaped(repeated):
+    block = fact_line("user", "tea", "<b>drinks</b> green tea", 1.0)
+    assert "<b>" not in block
+    assert remove_injected(f"She {repeated}.", block) == "She [recalled]."
+
+
 def test_words_too_short_to_be_a_memory_stay():
     assert remove_injected("The blue one.", BLOCK) == "The blue one."
 

@@ -13,24 +13,20 @@ from fastmcp import Client
 
 from butlers.errors import ConfigurationFault, Overloaded, SessionFailed, TimedOut
 from host.session_fixtures import (
+    LOGGING_PROGRAM,
     LONG_MEMORY_TIMEOUT,
     THINK_RUNTIME,
     TOOL_CALLER,
+    log,
     session_processes,
+    sessions_config,
+    started_lines,
     wait_until,
     write_program,
 )
 
 # Processes in the program's group that ignore SIGTERM.
 GRANDCHILDREN = "(trap '' TERM; sleep 600) & (trap '' TERM; sh -c 'sleep 600; true') &"
-# Logs its start and end with its prompt, and ends when the file go<prompt> exists.
-LOGGING_PROGRAM = """
-read prompt
-echo "+$prompt" >> log
-while [ ! -e "go$prompt" ] && [ ! -e go ]; do sleep 0.02; done
-echo "-$prompt" >> log
-echo "did $prompt"
-"""
 
 
 def claude(place, **result):
@@ -38,18 +34,8 @@ def claude(place, **result):
     return write_program(place, f"cat > /dev/null\ncat <<'END'\n{json.dumps(result)}\nEND")
 
 
-def sessions_config(**limits):
-    expected = "".join(f"{name} = {value}\n" for name, value in limits.items())
-    return f"{THINK_RUNTIME}[butler.sessions]\n{LONG_MEMORY_TIMEOUT}{expected}"
-
-
 def tenant_config(tenant):
     return f'[butler.auth]\ntenant = "{tenant}"\n'
-
-
-def log(place):
-    path = place / "log"
-    return path.read_text().split() if path.exists() else []
 
 
 # The record
@@ -157,10 +143,6 @@ def has_started(place, number):
     return len(started_lines(place)) == number
 
 
-def started_lines(place):
-    return [line for line in log(place) if line.startswith("+")]
-
-
 def max_concurrent(lines):
     running = [sum(1 if line[0] == "+" else -1 for line in lines[: number + 1]) for number in range(len(lines))]
     return max(running)
@@ -184,12 +166,14 @@ async def test_no_more_run_at_once_than_may_and_the_others_come_in_their_order(f
 
 @pytest.mark.parametrize("together", [False, True], ids=["one after the other", "in the same moment"])
 async def test_one_more_than_may_wait_is_refused(folder, hosting, tenant, together):
-    place = write_program(folder(sessions_config(max_concurrent=1, max_queued=2), memory=False), LOGGING_PROGRAM)
+    place = write_program(folder(sessions_config(max_concurrent=1, max_queued=4), memory=False), LOGGING_PROGRAM)
     async with hosting(place) as at:
         async with start_sessions(at, place, tenant, 6 if together else 3, together=together) as tasks:
             await wait_until(lambda: log(place), "the first to run")
             await wait_until(lambda: has_sessions(at, tenant, 3), "all that may wait to be recorded", 3)
-            with pytest.raises(Overloaded, match="2 sessions are waiting already") as refused:
+            with pytest.raises(
+                Overloaded, match="2 sessions of this tenant are waiting, which is its share"
+            ) as refused:
                 await at.spawn("7\n", at.caller(tenant))
         ended = [type(each.exception()).__name__ for each in tasks]
         await at.spawn("8\n", at.caller(tenant))

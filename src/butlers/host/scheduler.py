@@ -12,7 +12,7 @@ from butlers.caller import Caller
 from butlers.contract import Job, JobResult
 from butlers.cron import local_now
 from butlers.db import Database, as_fault
-from butlers.errors import Conflict
+from butlers.errors import Conflict, NotFound, Unavailable
 from butlers.host import job_runs as records
 from butlers.host.job_runs import JobStatus, RetryAfter
 from butlers.host.metrics import Metrics
@@ -48,6 +48,8 @@ class Scheduler:
         self._clock = clock
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._requested: set[asyncio.Task[JobResult]] = set()
+        """Runs that were asked for by name."""
 
     def start(self) -> None:
         """Start one task for each job."""
@@ -56,7 +58,7 @@ class Scheduler:
     def request_stop(self) -> None:
         """Start no more runs; on the second call, cancel active ones."""
         if self._stopping.is_set():
-            for task in self._tasks:
+            for task in (*self._tasks, *self._requested):
                 if not task.cancelling():
                     task.cancel()
         self._stopping.set()
@@ -64,8 +66,8 @@ class Scheduler:
     async def stop(self, seconds: float) -> None:
         """Start no more runs, wait up to `seconds` for active ones, then cancel them."""
         self._stopping.set()
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=seconds)
+        if tasks := [*self._tasks, *self._requested]:
+            _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -84,6 +86,27 @@ class Scheduler:
             if not isinstance(run_id, UUID):
                 raise TypeError(run_id)
             return await self._run_and_record(name, run_id)
+
+    async def run_by_name(self, name: str, wait_seconds: float) -> None:
+        """Start a job now and wait that long for its end; after that it goes on by itself.
+
+        Raises `NotFound`, `JobRunningElsewhere`, or the error of a run that ends within the time.
+        """
+        job = next((each for each in self._jobs.values() if each.name == name), None)
+        if job is None:
+            raise NotFound(f"there is no job {name}", hint="`butlers jobs list DIR` shows their names.")
+        if self._stopping.is_set():
+            raise Unavailable("the butler is stopping", hint="Try again when it runs.")
+        task = asyncio.create_task(self.run(job), name=f"job {name} by request")
+        self._requested.add(task)
+        task.add_done_callback(self._end_requested)
+        if (await asyncio.wait({task}, timeout=wait_seconds))[0]:
+            task.result()
+
+    def _end_requested(self, task: "asyncio.Task[JobResult]") -> None:
+        self._requested.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("a requested job failed", extra={"task": task.get_name(), "error": type(error).__qualname__})
 
     async def _run_on_schedule(self, name: str) -> None:
         """Run the job at each scheduled time until stopped; times missed while no process ran are caught up once."""
@@ -119,9 +142,12 @@ class Scheduler:
                 if claim is not None:
                     await self._run_and_record(name, claim)
                 return 0.0
-        except Exception:
+        except Exception as error:
             self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
-            log.exception("job", extra={"job": name, "outcome": "failed"})
+            # A fault says what happened; only an unexpected error needs its traceback.
+            traceback = None if as_fault(error) else error
+            extra = {"job": name, "outcome": "failed", "error": _error_text(error)}
+            log.exception("job", extra=extra, exc_info=traceback)
             return _RETRY_SECONDS
 
     async def _claim(self, name: str, due: datetime | None) -> UUID | RetryAfter | None:

@@ -13,6 +13,7 @@ from fastmcp.server.auth import AccessToken, TokenVerifier
 from butlers.caller import Caller
 from butlers.host import auth, http
 from butlers.host.api_keys import hash_secret
+from butlers.host.connections import limits_for_sessions
 from butlers.host.runtimes.runtime import McpAccess
 from butlers.host.server import Server, http_app
 
@@ -73,7 +74,9 @@ class SessionGateway(TokenVerifier):
         async with self._start_lock:
             if self._url is None:
                 listener = self._stack.enter_context(http.bind_socket(HOST, 0))
-                serving = http.serve_in_background(http_app(self._build(self)), listener)
+                server = self._build(self)
+                limits = limits_for_sessions(server.config)
+                serving = http.serve_in_background(http_app(server), listener, limits)
                 await self._stack.enter_async_context(serving)
                 self._url = f"http://{HOST}:{listener.getsockname()[1]}/mcp"
             return self._url

@@ -37,15 +37,14 @@ def remove_injected(text: str, injected: str) -> str:
 
 
 def _injected_memories(injected: str) -> Iterator[str]:
-    """Yield each memory of a context block as its whole line and as its content."""
+    """Yield each memory of a context block as its whole line, as its content and as it reads without escaping."""
     for line in injected.splitlines():
         if labels := _LABELS.match(line):
             score = line.rfind(" (")
             ends_with_score = line.endswith(")") and line.startswith(_SCORES, score)
             content = line[labels.end() : score if ends_with_score else None]
             if len(content) >= _MIN_MEMORY_CHARACTERS:
-                yield line
-                yield content
+                yield from (line, content, content.replace("&lt;", "<"))
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -1,21 +1,22 @@
-"""Spawner of sessions: queue, memory before and after each session, and its record."""
+"""Spawner of sessions: memory before and after each session, and its record."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from butlers.caller import Caller
 from butlers.config import SessionsConfig
-from butlers.contract import SessionResult
+from butlers.contract import SessionResult, StartCallback
 from butlers.db import Database
-from butlers.errors import Fault, Overloaded, SessionFailed, TimedOut
+from butlers.errors import Fault, SessionFailed, TimedOut
 from butlers.host import session_records
 from butlers.host.runtimes.runtime import Runtime, RuntimeResult, SessionTask
+from butlers.host.session_queue import QueueSlot, SessionQueue
 from butlers.host.session_records import NewSession, SessionOutcome
 from butlers.host.session_summary import summarize_session
 
@@ -35,16 +36,10 @@ class SessionRun:
 
     session: NewSession
     caller: Caller
+    on_start: StartCallback | None = None
     recorded: bool = False
     injected: str = ""
     tools: dict[str, int] = field(default_factory=dict)
-
-
-class QueueSlot(NamedTuple):
-    """A session's position in the queue: whether it has to wait, and the future of its start."""
-
-    waits: bool
-    start: "asyncio.Future[Any]"
 
 
 class SessionSpawner:
@@ -68,8 +63,7 @@ class SessionSpawner:
         self._config = config = config or SessionsConfig()
         self.local_client: LocalToolClient | None = None
         self.gateway: SessionGateway | None = None
-        self._semaphore = asyncio.Semaphore(config.max_concurrent)
-        self._requested = 0
+        self._queue = SessionQueue(config.max_concurrent, config.max_queued)
         self._instance = uuid4()
         self._instance_guard = asyncio.Lock()
         self._active = 0
@@ -112,39 +106,23 @@ class SessionSpawner:
         *,
         trigger_source: str,
         internal: bool = False,
+        on_start: StartCallback | None = None,
         session_id: UUID | None = None,
     ) -> SessionResult:
-        """Run one session and return its result, after the sessions requested before it.
+        """Run one session and return its result, when it is its tenant's turn.
 
         Raises `Overloaded`, `Unavailable`, `SessionFailed` or `TimedOut`.
         """
         session = NewSession(session_id or uuid4(), trigger_source, prompt, self._runtime.name, internal)
-        run = SessionRun(session, caller)
-        # The slot is taken before the first await, so that sessions start in the order of their requests.
-        with self._queue_slot() as slot:
+        run = SessionRun(session, caller, on_start)
+        # The slot is taken before the first await, so that a tenant's sessions start in the order of their requests.
+        with self._queue.slot(caller.tenant) as slot:
             async with self._hold_instance_lock(run):
                 return await self._run(run, slot)
 
     async def get(self, caller: Caller, session_id: UUID) -> dict[str, Any]:
         """Return the record of a session. Raises `NotFound`."""
         return await session_records.get_session(self._database, caller, session_id)
-
-    @contextlib.contextmanager
-    def _queue_slot(self) -> Iterator[QueueSlot]:
-        """Yield the next slot of the queue. Raises `Overloaded` if the queue is full."""
-        waiting = self._requested - self._config.max_concurrent
-        if waiting >= self._config.max_queued:
-            raise Overloaded(
-                f"{waiting} sessions are waiting already", hint="Retry later, or raise butler.sessions.max_queued."
-            )
-        self._requested += 1
-        start = asyncio.ensure_future(self._semaphore.acquire())
-        try:
-            yield QueueSlot(waiting >= 0, start)
-        finally:
-            self._requested -= 1
-            if not start.cancel() and not start.cancelled():
-                self._semaphore.release()
 
     async def _wait_for_start(self, run: SessionRun, slot: QueueSlot) -> None:
         """Record the session, and return when it may start."""
@@ -153,9 +131,11 @@ class SessionSpawner:
                 self._database, run.caller, run.session, self._instance, waiting=slot.waits
             )
             run.recorded = await self._try_record(run, begin)
-        await slot.start
+        await slot.start.wait()
         if slot.waits and run.recorded:
             await _record_or_warn(session_records.start_session(self._database, run.caller, run.session.id))
+        if run.on_start is not None:
+            await run.on_start()
 
     async def _run(self, run: SessionRun, slot: QueueSlot) -> SessionResult:
         try:

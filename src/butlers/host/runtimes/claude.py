@@ -36,7 +36,13 @@ class ClaudeRuntime:
             # The CLI would read a leading slash as a command.
             stdin = f"\n{task.prompt}" if task.prompt.startswith("/") else task.prompt
             result = await process.run_program(
-                command, stdin, seconds=task.seconds, cwd=folder, folder=folder, variables=_ENVIRONMENT
+                command,
+                stdin,
+                session=task.session_id,
+                seconds=task.seconds,
+                cwd=folder,
+                folder=folder,
+                variables=_ENVIRONMENT,
             )
         return _parse_result(result, self._command[0])
 

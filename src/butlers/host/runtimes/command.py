@@ -28,13 +28,19 @@ class CommandRuntime:
     async def run(self, task: SessionTask) -> RuntimeResult:
         """Run the program and return its stdout."""
         stdin = f"{task.system_prompt}\n\n{task.prompt}" if task.system_prompt else task.prompt
-        variables = {"BUTLERS_SESSION_ID": str(task.session_id)}
+        variables = {}
         with process.session_folder() as folder:
             if task.mcp is not None:
                 config = folder / "mcp.json"
                 config.write_text(json.dumps(task.mcp.configuration()), encoding="utf-8")
                 variables["BUTLERS_MCP_CONFIG"] = str(config)
             result = await process.run_program(
-                self._command, stdin, seconds=task.seconds, cwd=self._folder, folder=folder, variables=variables
+                self._command,
+                stdin,
+                session=task.session_id,
+                seconds=task.seconds,
+                cwd=self._folder,
+                folder=folder,
+                variables=variables,
             )
         return RuntimeResult(process.require_success(result, self._command[0]))

@@ -2,19 +2,23 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import sys
 import tempfile
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 from butlers.errors import SessionFailed, Unavailable
 from butlers.host.runtimes.runtime import MAX_ANSWER_BYTES, session_timeout
 
+log = logging.getLogger("butlers.sessions")
 _GUARD = Path(__file__).with_name("process_guard.py")
+_SWEEP = Path(__file__).with_name("process_sweep.py")
 _MAX_STDERR_BYTES = 4096
 _FLUSH_SECONDS = 0.5
 _EXIT_TIMEOUT_SECONDS = 10.0
@@ -49,14 +53,22 @@ def session_folder() -> Iterator[Path]:
 
 
 async def run_program(
-    command: Sequence[str], stdin: str, *, seconds: float, cwd: Path, folder: Path, variables: Mapping[str, str]
+    command: Sequence[str],
+    stdin: str,
+    *,
+    session: UUID,
+    seconds: float,
+    cwd: Path,
+    folder: Path,
+    variables: Mapping[str, str],
 ) -> ProcessResult:
     """Run a program and return its result. Raises `TimedOut` after `seconds`, `SessionFailed` for too much output.
 
-    On a timeout or a cancellation, the program and all its children are ended. The guard process removes `folder`
-    when the program has ended, even if this process is gone.
+    In every case, the program and all its descendants are ended. The guard process removes `folder` when the program
+    has ended, even if this process is gone.
     """
     require_program(command[0])
+    variables = {**variables, "BUTLERS_SESSION_ID": str(session)}
     async with _start_guarded(command, cwd, folder, variables) as program:
         try:
             async with asyncio.timeout(seconds):
@@ -130,30 +142,52 @@ async def _start_guarded(
     """Yield a program started by the guard process, which ends it when our end of the pipe is closed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)}
     guard_end, our_end = os.pipe()
+    start = asyncio.get_running_loop().subprocess_exec(
+        _Program,
+        sys.executable, "-I", "-S", str(_GUARD), str(guard_end), str(folder), *command,
+        stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=(guard_end,), start_new_session=True,
+        cwd=cwd, env={**kept, **variables},
+    )  # fmt: skip
+    # Its own task, which is not cancelled: asyncio would kill the guard, and the program might run already.
+    starting = asyncio.ensure_future(start)
+    starting.add_done_callback(lambda _: os.close(guard_end))
     try:
-        _, program = await asyncio.get_running_loop().subprocess_exec(
-            _Program,
-            sys.executable, "-I", "-S", str(_GUARD), str(guard_end), str(folder), *command,
-            stdin=PIPE, stdout=PIPE, stderr=PIPE, pass_fds=(guard_end,), start_new_session=True,
-            cwd=cwd, env={**kept, **variables},
-        )  # fmt: skip
-    except BaseException:
-        os.close(our_end)
-        raise
-    finally:
-        os.close(guard_end)
-    try:
+        await asyncio.wait({starting})
+        _, program = starting.result()
         yield program
     finally:
         os.close(our_end)
-        await asyncio.shield(_wait_for_exit(program))
+        await asyncio.shield(_wait_for_exit(starting, variables["BUTLERS_SESSION_ID"]))
 
 
-async def _wait_for_exit(program: _Program) -> None:
+async def _wait_for_exit(starting: "asyncio.Future[tuple[Any, _Program]]", session: str) -> None:
+    """Wait for the end of the guard process; if it was killed or hangs, end what it guarded."""
+    await asyncio.wait({starting})
+    if starting.cancelled() or starting.exception():
+        return
+    _, program = starting.result()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
             await program.exited.wait()
+    code = program.transport.get_returncode()
     program.transport.close()
+    if code is None or code < 0:
+        log.warning("the guard process of a session was killed or hung", extra={"session": session})
+        with contextlib.suppress(OSError):
+            await _sweep(session)
+
+
+async def _sweep(session: str) -> None:
+    """Kill the processes that carry the session's id; warn if that takes too long."""
+    command = (sys.executable, "-I", str(_SWEEP), session)
+    sweep = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=DEVNULL)
+    try:
+        async with asyncio.timeout(_EXIT_TIMEOUT_SECONDS):
+            await sweep.wait()
+    except TimeoutError:
+        log.warning("processes of a session could not be ended", extra={"session": session})
+        sweep.kill()
+        await sweep.wait()
 
 
 def require_success(result: ProcessResult, program: str) -> str:
