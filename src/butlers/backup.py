@@ -1,32 +1,33 @@
-"""Backup and restore of a butler's database with PostgreSQL's own programs."""
+"""Backup and restore of a butler's database: a restore takes rows from the file, and nothing else."""
 
 import asyncio
-import os
-import re
-import shutil
+import contextlib
+import fcntl
 import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Sequence
-from io import RawIOBase
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 from uuid import UUID
 
-from butlers import app, db, embedded_server, migrate
+import asyncpg
+
+from butlers import app, backup_file, db, migrate
+from butlers.backup_file import VERSION_TABLE, BackupFile, ForeignBackup, TableRows
 from butlers.caller import Caller
 from butlers.config import Configuration
 from butlers.cron import local_now
+from butlers.db import PlainConnection
 from butlers.environment import Environment
-from butlers.errors import AlreadyExists, ConfigurationFault, InvalidInput, Unavailable
+from butlers.errors import ConfigurationFault, InvalidInput, Unavailable
 from butlers.host import job_runs
-from butlers.provision import DatabaseLocation, password_of, without_password
+from butlers.migrate import quote_identifier
+from butlers.provision import DatabaseLocation
 
 BACKUP_JOB = "backup"
-_MAX_ERROR_CHARACTERS = 300
-_MAGIC = b"PGDMP"
-_SKIPPED_ENTRY = re.compile(r"^\d+; \d+ \d+ (?:EXTENSION|COMMENT - EXTENSION|POLICY|ROW SECURITY|BLOBS?) ")
+_NEW_FILE_PREFIX = ".butlers-backup-"
 _ISOLATION = "FUNCTION public enable_tenant_isolation(regclass, boolean)"
-_TABLE = re.compile(r"^\d+; \d+ \d+ TABLE public (\S+) ", re.MULTILINE)
 
 
 class Backup(NamedTuple):
@@ -36,41 +37,45 @@ class Backup(NamedTuple):
     bytes: int
 
 
+class Restoration(NamedTuple):
+    """What a restore brought into the database."""
+
+    created_at: datetime | None
+    rows: Mapping[str, int]
+    tenants: int
+    migration: migrate.Migration
+
+
 async def create(config: Configuration, environment: Environment, file: Path) -> Backup:
     """Write a consistent snapshot of the database to a file; write no file on failure."""
-    async with app.migrated_database(config, environment) as location:
-        admin = _admin_dsn(location)
-        with tempfile.TemporaryDirectory(prefix=".butlers-backup-", dir=_check_target_folder(file)) as folder:
-            new_file = Path(folder) / "backup"
-            # Without large objects: a butler has none, and they can't be restored in the same transaction.
-            options = ["--format=custom", "--no-owner", "--no-privileges", "-B", f"--file={new_file}"]
+    with _new_file(file) as new_file:
+        async with app.migrated_database(config, environment) as location:
             # Row-level security binds an external owner, whose policy lets it read all rows.
-            row_security = [] if location.cluster else ["--enable-row-security"]
-            await _run_program("pg_dump", [*options, *row_security], admin)
-            new_file.chmod(0o600)
-            size = new_file.stat().st_size
-            new_file.replace(file)
-        await _record_backup(location, config, size)
+            enable_row_security = location.cluster is None
+            size = await backup_file.write_backup(
+                _admin_dsn(location), new_file, enable_row_security=enable_row_security
+            )
+            _rename(new_file.name, file)
+            await _record_backup(location, config, size)
     return Backup(file, size)
 
 
-async def restore(config: Configuration, environment: Environment, file: Path) -> migrate.Migration:
-    """Restore a backup into the butler's database and migrate it; raise `AlreadyExists` if it is not empty."""
-    source = _check_backup_file(file)
+async def restore(config: Configuration, environment: Environment, file: Path) -> Restoration:
+    """Load the rows of a backup into the butler's database; raise `AlreadyExists` if that has rows.
+
+    The migrations make the tables, all in one transaction: the file can't bring a function, a trigger or a right.
+    """
+    backup = await backup_file.open_backup(file)
+    if _ISOLATION not in backup.contents:
+        raise migrate.OutdatedSchema(f"{file} was made by an earlier development version of butlers")
+    revisions = await backup.revisions()
+    branches = app.branches_of(config, revisions)
+    loader = _Loader(backup)
     async with app.locate_database(config, environment) as location:
-        admin = _admin_dsn(location)
-        await _refuse_non_empty(location)
-        contents = await _run_program("pg_restore", ["--list", source], admin, connect=False)
-        if _ISOLATION not in contents:
-            raise migrate.OutdatedSchema(f"{file} was made by an earlier development version of butlers")
-        with tempfile.NamedTemporaryFile("w", suffix=".list", encoding="utf-8") as entries:
-            # Not extensions, which exist already, nor policies, which name other roles.
-            entries.writelines(line for line in contents.splitlines(True) if not _SKIPPED_ENTRY.search(line))
-            entries.flush()
-            role = [f"--role={location.owner}"] if location.owner else []
-            options = ["--no-owner", "--no-privileges", *role, f"--use-list={entries.name}", "--file=-", source]
-            await _restore_in_one_transaction(options, admin, _tenant_policy_statements(contents))
-        return await app.upgrade_schema(location, app.migration_branches(config))
+        migration = await migrate.rebuild(
+            _admin_dsn(location), branches, revisions, loader.load, app_role=location.app, owner=location.owner
+        )
+    return Restoration(backup.created_at, loader.rows, loader.tenants, migration)
 
 
 async def _record_backup(location: DatabaseLocation, config: Configuration, size: int) -> None:
@@ -94,112 +99,153 @@ def _admin_dsn(location: DatabaseLocation) -> str:
     return location.admin_dsn
 
 
-def _check_backup_file(file: Path) -> str:
-    if not file.is_file():
-        raise InvalidInput(f"there is no file {file}", hint="Name a file that `butlers backup` wrote.")
-    with file.open("rb") as opened:
-        if opened.read(len(_MAGIC)) != _MAGIC:
-            raise InvalidInput(
-                f"{file} is not a backup",
-                hint="Name a file that `butlers backup` wrote; an export goes in by `butlers memory import`.",
-            )
-    return str(file.absolute())
+def _rename(path: str, file: Path) -> None:
+    Path(path).replace(file)
 
 
-def _check_target_folder(file: Path) -> Path:
+@contextmanager
+def _new_file(file: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file beside `file` that only its owner can read; delete it at the end unless it was renamed."""
+    if file.is_dir():
+        raise InvalidInput(f"{file} is a folder", hint=f"Name a file in it, such as {file / 'butler.backup'}.")
     if not file.parent.is_dir():
         raise InvalidInput(f"there is no folder {file.parent}", hint="Create it, or name another folder.")
-    return file.parent
-
-
-async def _refuse_non_empty(location: DatabaseLocation) -> None:
-    async with location.owner_connection() as owner:
-        has_tables = await owner.fetchval("select exists (select from pg_tables where schemaname = 'public')")
-    if has_tables:
-        raise AlreadyExists(
-            "the butler's database is not empty",
-            hint="Restore under another name (butler.name), or into another database or BUTLERS_HOME.",
-        )
-
-
-def _tenant_policy_statements(contents: str) -> list[str]:
-    """The statements that isolate tenants in the restored tables, for the roles of this database."""
-    tables = [table for table in _TABLE.findall(contents) if table != "alembic_version"]
-    isolate = "select enable_tenant_isolation('{}', owner_writes => {})"
-    return ["set search_path = public, pg_catalog", *(isolate.format(table, table == "api_keys") for table in tables)]
-
-
-async def _run_program(program: str, arguments: Sequence[str], dsn: str, *, connect: bool = True) -> str:
-    database = ["--dbname=" + without_password(dsn)] if connect else []
-    return await _program_output(program, await _start_program(program, [*arguments, *database], dsn))
-
-
-async def _restore_in_one_transaction(options: Sequence[str], dsn: str, afterwards: Sequence[str]) -> None:
-    """Run the statements of a backup, and `afterwards` others, in one transaction of psql.
-
-    Not over a connection of pg_restore: some settings of an extension exist only after the connection used it.
-    """
-    load_trgm = "select case when to_regproc('public.similarity') is not null then public.similarity('', '') end"
-    quiet = ["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-    database = "--dbname=" + without_password(dsn)
-    read_end, write_end = os.pipe()
-    with os.fdopen(write_end, "wb", buffering=0) as sink:
-        try:
-            pg_restore = await _start_program("pg_restore", options, dsn, stdout=write_end)
-            arguments = [*quiet, database, "--command=begin", f"--command={load_trgm}", "--file=-"]
-            psql = await _start_program("psql", arguments, dsn, stdin=read_end)
-        finally:
-            os.close(read_end)
-        # The error of psql comes first: pg_restore only reports a closed pipe.
-        outcomes = await asyncio.gather(
-            _program_output("psql", psql), _append_and_commit(pg_restore, sink, afterwards), return_exceptions=True
-        )
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-
-
-async def _append_and_commit(pg_restore: Process, sink: RawIOBase, afterwards: Sequence[str]) -> None:
-    """Wait for pg_restore to succeed, then write the statements `afterwards` and the commit.
-
-    The commit is written only here: a truncated backup may end right after a complete statement.
-    """
-    with sink:
-        await _program_output("pg_restore", pg_restore)
-        await asyncio.to_thread(sink.write, ";\n".join([*afterwards, "commit;\n"]).encode())
-
-
-async def _start_program(
-    program: str, arguments: Sequence[str], dsn: str, *, stdin: int = DEVNULL, stdout: int = PIPE
-) -> Process:
-    # Pass the password in the environment, which other users can't read.
-    password = password_of(dsn)
-    env = os.environ | ({"PGPASSWORD": password} if password else {})
-    path = _program_path(program)
-    return await asyncio.create_subprocess_exec(path, *arguments, stdin=stdin, stdout=stdout, stderr=PIPE, env=env)
-
-
-async def _program_output(program: str, process: Process) -> str:
     try:
-        output, errors = await process.communicate()
+        opened = tempfile.NamedTemporaryFile(prefix=_NEW_FILE_PREFIX, dir=file.parent, delete=False)  # noqa: SIM115
+    except OSError as error:
+        raise InvalidInput(f"{file.parent}: {error.strerror}", hint="Name a folder that you may write to.") from error
+    with opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        try:
+            _delete_abandoned_files(file.parent)
+            yield opened
+        finally:
+            Path(opened.name).unlink(missing_ok=True)
+
+
+def _delete_abandoned_files(folder: Path) -> None:
+    """Delete what killed backups left in the folder; a running one holds the lock of its file."""
+    for path in folder.glob(f"{_NEW_FILE_PREFIX}*"):
+        with contextlib.suppress(OSError), path.open("ab") as abandoned:
+            fcntl.flock(abandoned, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+
+
+class _Loader:
+    """Loads the rows of a backup into the tables of a new schema, and counts them."""
+
+    def __init__(self, backup: BackupFile) -> None:
+        self._backup = backup
+        self.rows: dict[str, int] = {}
+        self.tenants = 0
+
+    async def load(self, connection: PlainConnection) -> None:
+        """Load every table, as the owner of the tables."""
+        columns = await _columns(connection)
+        self._backup.refuse_other_tables({*columns, VERSION_TABLE})
+        with db.translate_errors(), _translate_lost_connection():
+            async with _without_indexes(connection), self._backup.rows(set(columns)) as tables:
+                async for each in tables:
+                    self.rows[each.table] = await _copy(connection, each, columns[each.table])
+            self.tenants = await _count_tenants(connection, columns)
+
+
+@contextmanager
+def _translate_lost_connection() -> Iterator[None]:
+    """Turn the driver's error about its own state into `Unavailable`: the connection was lost between statements."""
+    try:
+        yield
+    except asyncpg.InternalClientError as error:
+        raise Unavailable("the database ended the connection") from error
+
+
+async def _columns(connection: PlainConnection) -> dict[str, set[str]]:
+    """Return the columns of each table, without the generated ones."""
+    rows = await connection.fetch("""
+        select c.relname::text as "table", array_agg(a.attname::text) as columns
+          from pg_class c
+          join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+         where c.relnamespace = 'public'::regnamespace
+           and c.relkind = 'r'
+           and c.relname <> 'alembic_version'
+         group by c.relname
+    """)
+    return {row["table"]: set(row["columns"]) for row in rows}
+
+
+async def _copy(connection: PlainConnection, rows: TableRows, columns: set[str]) -> int:
+    if len(rows.columns) != len(columns) or set(rows.columns) != columns:
+        raise ForeignBackup(f"the columns of {rows.table} in the backup are not those of its revision")
+    try:
+        return await _copy_to_table(connection, rows)
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        # Without the server's message: it quotes the row.
+        reason = error.constraint_name or type(error).__name__
+        raise ForeignBackup(f"the backup has a row that does not fit the table {rows.table} ({reason})") from error
+
+
+async def _copy_to_table(connection: PlainConnection, rows: TableRows) -> int:
+    copy = connection.copy_to_table(rows.table, schema_name="public", columns=list(rows.columns), source=rows.chunks)
+    copying = asyncio.ensure_future(copy)
+    lost = asyncio.Event()
+
+    def stop(_: object) -> None:
+        # The driver would wait forever for a lost connection to accept more.
+        lost.set()
+        copying.cancel()
+
+    connection.add_termination_listener(stop)
+    try:
+        status = await copying
     except asyncio.CancelledError:
-        process.kill()
-        await process.wait()
+        if lost.is_set():
+            raise Unavailable("the database ended the connection") from None
         raise
-    if process.returncode:
-        raise Unavailable(f"{program} failed: {_first_error_line(errors)}", hint="The database is unchanged.")
-    return (output or b"").decode("utf-8", "replace")
+    finally:
+        connection.remove_termination_listener(stop)
+    return int(status.rpartition(" ")[2])
 
 
-def _first_error_line(output: bytes) -> str:
-    """Return the first line with an error: later lines quote statements."""
-    lines = output.decode("utf-8", "replace").strip().splitlines() or ["it printed no error"]
-    return next((line for line in lines if "error" in line.lower()), lines[0])[:_MAX_ERROR_CHARACTERS]
+@asynccontextmanager
+async def _without_indexes(connection: PlainConnection) -> AsyncIterator[None]:
+    """Drop indexes and foreign keys, and create them again at the end: faster than row by row, and in any order.
+
+    Until then row-level security does not bind the owner: COPY refuses to write where it does.
+    """
+    tables = await connection.fetch("""
+        select format('public.%I', relname) as name
+          from pg_class
+         where relnamespace = 'public'::regnamespace and relkind = 'r' and relforcerowsecurity
+    """)
+    foreign_keys = await connection.fetch("""
+        select conrelid::regclass::text as "table", quote_ident(conname) as name,
+               pg_get_constraintdef(oid) as definition
+          from pg_constraint
+         where connamespace = 'public'::regnamespace and contype = 'f'
+    """)
+    indexes = await connection.fetch("""
+        select format('public.%I', i.relname) as name, pg_get_indexdef(i.oid) as definition
+          from pg_index x
+          join pg_class i on i.oid = x.indexrelid
+         where i.relnamespace = 'public'::regnamespace
+           and not exists (select from pg_constraint where conindid = i.oid)
+    """)
+    for each in tables:
+        await connection.execute(f"alter table {each['name']} no force row level security")
+    for each in foreign_keys:
+        await connection.execute(f"alter table {each['table']} drop constraint {each['name']}")
+    for each in indexes:
+        await connection.execute(f"drop index {each['name']}")
+    yield
+    for each in indexes:
+        await connection.execute(each["definition"])
+    for each in foreign_keys:
+        await connection.execute(f"alter table {each['table']} add constraint {each['name']} {each['definition']}")
+    for each in tables:
+        await connection.execute(f"alter table {each['name']} force row level security")
 
 
-def _program_path(program: str) -> str:
-    """Return the path of the program bundled with the embedded server, or of the installed one."""
-    path = embedded_server.program_path(program) or shutil.which(program)
-    if path is None:
-        raise Unavailable(f"the program {program} is not installed", hint="Install PostgreSQL's client programs.")
-    return str(path)
+async def _count_tenants(connection: PlainConnection, columns: Mapping[str, set[str]]) -> int:
+    tables = [quote_identifier(table) for table, names in columns.items() if "tenant_id" in names]
+    tenants = " union ".join(f"select tenant_id from public.{table}" for table in tables)  # noqa: S608 — quoted
+    return int(await connection.fetchval(f"select count(*) from ({tenants}) t"))  # noqa: S608

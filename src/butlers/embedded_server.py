@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 import pwd
+import re
 import shlex
 import shutil
 import stat
@@ -23,14 +24,23 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from butlers.errors import Unavailable
+from butlers.errors import ConfigurationFault, Unavailable
 
 SUPERUSER = "postgres"
 _SYSTEM_USER = "embedded_postgres"
 _START_TIMEOUT_SECONDS = 60
+_PROGRAM_TIMEOUT_SECONDS = 120.0
 _PID_FILE_TIMEOUT_SECONDS = 1.0
 _POLL_INTERVAL_SECONDS = 0.1
 _MAX_SOCKET_FOLDER_BYTES = 90
+_MAX_FOLDER_BYTES = 900
+_MAX_SHOWN_CHARACTERS = 200
+# pg_ctl passes the path to a shell in double quotes.
+_UNUSABLE = re.compile(r"""["$`\\\x00-\x1f\x7f]""")
+# The server and its clients take these for the end of one folder of several.
+_SEPARATOR = re.compile(r"""[',]""")
+_ERROR_LINE = re.compile(r"(?:error|FATAL|PANIC): +(.+)")
+_FULL_DISK = ("No space left on device", "Disk quota exceeded", "File too large")
 _SOCKET_LOCK = ".s.PGSQL.5432.lock"
 _STATE_LINE = 7
 _MIB = 2**20
@@ -86,21 +96,52 @@ class Cluster:
 def acquire(home: Path) -> Cluster:
     """Return the running server under `home`, created and started if needed; safe to call from several processes."""
     folder = home / "postgres"
-    folder.mkdir(parents=True, exist_ok=True)
-    data = folder / "data"
-    users_lock = (folder / "users.lock").open("ab")
-    try:
-        with _exclusive_lock(folder / "start.lock"):
-            fcntl.flock(users_lock, fcntl.LOCK_SH)
-            if not (data / "PG_VERSION").exists():
-                _initialise(data)
-            sockets = _socket_folder(data)
-            if not _is_ready(data):
-                _start(data, sockets)
-    except BaseException:
-        users_lock.close()
-        raise
+    _check_path(folder)
+    with _translate_os_errors(home):
+        folder.mkdir(parents=True, exist_ok=True)
+        users_lock = (folder / "users.lock").open("ab")
+        try:
+            sockets = _join(folder, users_lock)
+        except BaseException:
+            users_lock.close()
+            raise
     return Cluster(folder, sockets, users_lock)
+
+
+def _join(folder: Path, users_lock: IO[bytes]) -> Path:
+    """Become a user of the server, created and started if needed; return the folder of its socket."""
+    data = folder / "data"
+    with _exclusive_lock(folder / "start.lock"):
+        fcntl.flock(users_lock, fcntl.LOCK_SH)
+        if not (data / "PG_VERSION").exists():
+            _initialise(data)
+        sockets = _socket_folder(data)
+        if not _is_ready(data):
+            _start(data, sockets)
+    return sockets
+
+
+def _check_path(folder: Path) -> None:
+    if len(os.fsencode(folder)) > _MAX_FOLDER_BYTES or _UNUSABLE.search(str(folder)):
+        raise ConfigurationFault(
+            f"BUTLERS_HOME can't be used, because PostgreSQL can't: {str(folder)[:_MAX_SHOWN_CHARACTERS]!r}",
+            hint=f'Use a path of at most {_MAX_FOLDER_BYTES} bytes without " $ ` \\ and line breaks.',
+        )
+
+
+@contextlib.contextmanager
+def _translate_os_errors(home: Path) -> Iterator[None]:
+    """Turn an error about a file of BUTLERS_HOME, or of one of its parents, into a `ConfigurationFault`."""
+    try:
+        yield
+    except OSError as error:
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else None
+        if path is None or not (path.is_relative_to(home) or home.is_relative_to(path)):
+            raise
+        raise ConfigurationFault(
+            f"BUTLERS_HOME can't be used: {path}: {error.strerror}",
+            hint="Set BUTLERS_HOME to a folder that you may write to.",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -155,7 +196,7 @@ def _start(data: Path, sockets: Path) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_SECONDS
     while True:
         try:
-            _run("pg_ctl", *arguments)
+            _run("pg_ctl", *arguments, log=data / "server.log")
         except Unavailable:
             if _is_ready(data):
                 return
@@ -175,9 +216,7 @@ def _stop(data: Path) -> None:
 
 def _old_children_alive(data: Path) -> bool:
     """Whether the server's log reports that children of a killed server still use its shared memory."""
-    with contextlib.suppress(OSError):
-        return "shared memory block" in (data / "server.log").read_text(errors="replace")[-2000:]
-    return False
+    return "shared memory block" in _tail(data / "server.log")
 
 
 def _is_ready(data: Path) -> bool:
@@ -211,8 +250,8 @@ def _read_when_written(path: Path) -> str:
 
 
 def _socket_folder(data: Path) -> Path:
-    """Return the folder of the socket: the data folder, or a private temporary one if that path is too long."""
-    if len(os.fsencode(data)) <= _MAX_SOCKET_FOLDER_BYTES:
+    """Return the folder of the socket: the data folder, or a private temporary one if no socket can be there."""
+    if len(os.fsencode(data)) <= _MAX_SOCKET_FOLDER_BYTES and not _SEPARATOR.search(str(data)):
         return data
     digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"butlers-{digest}"
@@ -244,20 +283,23 @@ def program_path(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def _run(program: str, *arguments: str) -> None:
-    """Run one of the server's programs, as the system user if we are root (PostgreSQL refuses root)."""
+def _run(program: str, *arguments: str, log: Path | None = None, seconds: float = _PROGRAM_TIMEOUT_SECONDS) -> None:
+    """Run one of the server's programs, as the system user if we are root (PostgreSQL refuses root).
+
+    Raises `Unavailable` if it fails or takes longer than `seconds`.
+    """
     binary = _binaries() / program
     if as_root := os.geteuid() == 0:
         _allow_traversal(binary)
     # A file, not a pipe: the server inherits it and would keep a pipe open.
-    with tempfile.TemporaryFile("w+") as output:
+    with tempfile.TemporaryFile("w+") as output, _timeout_as_unavailable(program, seconds):
         finished = subprocess.run(  # noqa: S603
             [binary, *arguments],
             stdout=output,
             stderr=output,
             check=False,
             cwd="/",
-            timeout=120,
+            timeout=seconds,
             user=_SYSTEM_USER if as_root else None,
             # Without this the process would keep root's groups.
             group=pwd.getpwuid(_server_uid()).pw_gid if as_root else None,
@@ -266,10 +308,47 @@ def _run(program: str, *arguments: str) -> None:
         output.seek(0)
         text = output.read().strip()
     if finished.returncode:
-        raise Unavailable(
-            f"the embedded PostgreSQL server: {program} failed: {text.splitlines()[-1] if text else 'no output'}",
-            hint="Run `butlers doctor`, or read the server's log: postgres/data/server.log under BUTLERS_HOME.",
+        raise _failure(program, text, log)
+
+
+def _failure(program: str, output: str, log: Path | None) -> Unavailable:
+    """Return the fault of a program that failed, with its reason from the server's log or else its output."""
+    logged = _tail(log) if log is not None else ""
+    if any(words in output + logged for words in _FULL_DISK):
+        return Unavailable(
+            "the disk of BUTLERS_HOME is full",
+            hint="Free some space there, or set BUTLERS_HOME to a folder on another disk; then start again.",
         )
+    reason = _error_line(logged) or _error_line(output) or (output.splitlines() or ["no output"])[-1]
+    return Unavailable(
+        f"the embedded PostgreSQL server: {program} failed: {reason}",
+        hint=f"The server's log says more: {log}" if logged else "Set BUTLERS_HOME to another folder to start anew.",
+    )
+
+
+def _tail(log: Path) -> str:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    except OSError:
+        return ""
+
+
+def _error_line(text: str) -> str | None:
+    """Return the last line with an error, without its time and its process."""
+    lines = [match[1] for line in text.splitlines() if (match := _ERROR_LINE.search(line))]
+    return lines[-1] if lines else None
+
+
+@contextlib.contextmanager
+def _timeout_as_unavailable(program: str, seconds: float) -> Iterator[None]:
+    """Raise `Unavailable` if the program takes too long."""
+    try:
+        yield
+    except subprocess.TimeoutExpired:
+        raise Unavailable(
+            f"the embedded PostgreSQL server: {program} took longer than {seconds:g} s",
+            hint="Check the load and the disk of the machine, then try again.",
+        ) from None
 
 
 def _server_uid() -> int:
@@ -280,8 +359,8 @@ def _server_uid() -> int:
         return pwd.getpwnam(_SYSTEM_USER).pw_uid
     command = ["useradd", "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", _SYSTEM_USER]
     # Ignore errors of useradd: another butler may have created the user at the same time.
-    with contextlib.suppress(OSError):
-        subprocess.run(command, check=False, capture_output=True)  # noqa: S603
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(command, check=False, capture_output=True, timeout=_PROGRAM_TIMEOUT_SECONDS)  # noqa: S603
     try:
         return pwd.getpwnam(_SYSTEM_USER).pw_uid
     except KeyError:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import asyncpg
 
-from butlers.errors import Fault, Unavailable
+from butlers.errors import AlreadyExists, Conflict, Fault, Unavailable
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -34,6 +34,10 @@ _VERSIONS = """
       from public.alembic_version
 """
 _PRIVILEGES = frozenset({"select", "insert", "update", "delete", "execute", "usage"})
+
+_REBUILD_LOCK_SECONDS = 5
+_NOT_EMPTY_HINT = "Restore under another name (butler.name), or into another database or BUTLERS_HOME."
+_LOCKED_HINT = "Wait until it has finished; `butlers doctor` then says what is there."
 
 _alembic_lock = asyncio.Lock()
 
@@ -113,11 +117,67 @@ async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner:
     """
     async with _transaction(dsn, owner) as (connection, progress):
         before = _positions(await connection.run_sync(_read_versions), branches)
-        await connection.run_sync(_run, branches, None, progress)
+        await connection.run_sync(_run, branches, _HEADS, progress)
         progress.step = "granting the application's rights"
         driver: Any = (await connection.get_raw_connection()).driver_connection
         await grant_privileges(driver, branches, app_role=app_role)
     return Migration(before, {branch.label: branch.head for branch in branches})
+
+
+async def rebuild(
+    dsn: str,
+    branches: Sequence[Branch],
+    revisions: Iterable[str],
+    load: Callable[[asyncpg.Connection[Any]], Awaitable[None]],
+    *,
+    app_role: str,
+    owner: str | None = None,
+) -> Migration:
+    """Make the schema of `revisions` in a database without rows, `load` its rows and migrate, in one transaction.
+
+    Raises `AlreadyExists` if the database has rows, and `Conflict` while another process migrates or rebuilds it.
+    """
+    async with _transaction(dsn, owner, lock_seconds=_REBUILD_LOCK_SECONDS) as (connection, progress):
+        driver: Any = (await connection.get_raw_connection()).driver_connection
+        await _refuse_rows(driver)
+        await connection.run_sync(_run, branches, _Target("base", is_downgrade=True), progress)
+        await _refuse_tables(driver)
+        for revision in revisions:
+            await connection.run_sync(_run, branches, _Target(revision), progress)
+        before = _positions(await connection.run_sync(_read_versions), branches)
+        progress.step = "loading the rows"
+        await load(driver)
+        await connection.run_sync(_run, branches, _HEADS, progress)
+        await grant_privileges(driver, branches, app_role=app_role)
+    return Migration(before, {branch.label: branch.head for branch in branches})
+
+
+async def _refuse_rows(connection: asyncpg.Connection[Any]) -> None:
+    """Lock the owner's tables against writes, and raise `AlreadyExists` if one has rows."""
+    filled = []
+    for table in await _tables(connection, "tableowner = current_user"):
+        await connection.execute(f"lock table public.{quote_identifier(table)} in share row exclusive mode")
+        if await connection.fetchval(f"select exists (select from public.{quote_identifier(table)})"):  # noqa: S608
+            filled.append(table)
+    if filled:
+        raise AlreadyExists(
+            f"the butler's database is not empty: it has rows in {', '.join(filled)}", hint=_NOT_EMPTY_HINT
+        )
+
+
+async def _refuse_tables(connection: asyncpg.Connection[Any]) -> None:
+    if tables := await _tables(connection, "true"):
+        raise AlreadyExists(f"the database has tables of another program: {', '.join(tables)}", hint=_NOT_EMPTY_HINT)
+
+
+async def _tables(connection: asyncpg.Connection[Any], condition: str) -> list[str]:
+    statement = f"""
+        select tablename::text as name
+          from pg_tables
+         where schemaname = 'public' and tablename <> 'alembic_version' and {condition}
+         order by 1
+    """  # noqa: S608 — the conditions are constants
+    return [row["name"] for row in await connection.fetch(statement)]
 
 
 async def downgrade(
@@ -127,7 +187,7 @@ async def downgrade(
     known = tuple({each.label: each for each in (*branches, branch)}.values())
     async with _transaction(dsn, owner) as (connection, progress):
         _positions(await connection.run_sync(_read_versions), known)
-        await connection.run_sync(_run, known, f"{branch.label}@{target}", progress)
+        await connection.run_sync(_run, known, _Target(f"{branch.label}@{target}", is_downgrade=True), progress)
 
 
 async def grant_privileges(connection: asyncpg.Connection[Any], branches: Iterable[Branch], *, app_role: str) -> None:
@@ -165,9 +225,25 @@ def as_connecting_role(connection: Connection) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Progress:
-    """The current step, for the message of a failure."""
+    """The current step, for the message of a failure, and the fault that ended it."""
 
     step: str = "preparing the migration"
+    fault: Fault | None = None
+
+
+class _Target(NamedTuple):
+    """The revision that a migration goes to."""
+
+    revision: str
+    is_downgrade: bool = False
+
+    def steps(self, script: ScriptDirectory, heads: Any) -> Iterable[Any]:
+        # Alembic's commands use these methods, and there are no public ones.
+        find = script._downgrade_revs if self.is_downgrade else script._upgrade_revs  # noqa: SLF001
+        return find(self.revision, heads)
+
+
+_HEADS = _Target("heads")
 
 
 def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str, str | None]:
@@ -182,8 +258,13 @@ def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str,
 
 
 @asynccontextmanager
-async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[tuple[AsyncConnection, _Progress]]:
-    """Open a transaction as the owner, with the migration lock and the search path `public`."""
+async def _transaction(
+    dsn: str, owner: str | None, *, lock_seconds: int = 0
+) -> AsyncIterator[tuple[AsyncConnection, _Progress]]:
+    """Open a transaction as the owner, with the migration lock and the search path `public`.
+
+    Raises `Conflict` if another process holds the lock for longer than `lock_seconds`; 0 waits without a limit.
+    """
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
@@ -195,12 +276,16 @@ async def _transaction(dsn: str, owner: str | None) -> AsyncIterator[tuple[Async
     # Alembic's `op` is global: two databases migrated at once would mix up their statements.
     with _translate_errors(progress):
         async with _alembic_lock, engine.begin() as connection:
-            await connection.run_sync(_prepare_session, owner)
-            yield connection, progress
+            await connection.run_sync(_prepare_session, owner, lock_seconds)
+            try:
+                yield connection, progress
+            except Fault as fault:
+                progress.fault = fault
+                raise
 
 
-def _prepare_session(connection: Connection, owner: str | None) -> None:
-    """Refuse servers that are too old, wait for the lock without a timeout, and switch to the owner."""
+def _prepare_session(connection: Connection, owner: str | None, lock_seconds: int) -> None:
+    """Refuse servers that are too old, wait for the lock, and switch to the owner."""
     server = int(connection.exec_driver_sql("show server_version_num").scalar_one()) // 10_000
     if server < MIN_SERVER_VERSION:
         raise MigrationFault(
@@ -211,9 +296,15 @@ def _prepare_session(connection: Connection, owner: str | None) -> None:
         "select set_config(name, '0', true) from pg_settings where name in ("
         "'lock_timeout', 'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')"
     )
+    # A server notices a client that was killed only when a statement ends; this one may take minutes.
+    connection.exec_driver_sql(
+        "select set_config(name, '1s', true) from pg_settings where name = 'client_connection_check_interval'"
+    )
     connection.exec_driver_sql("set local client_min_messages = warning")
     connection.exec_driver_sql("set local search_path = public, pg_temp")
+    connection.exec_driver_sql(f"set local lock_timeout = '{lock_seconds}s'")
     connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
+    connection.exec_driver_sql("set local lock_timeout = 0")
     if owner is not None:
         connection.exec_driver_sql(f"set local role {quote_identifier(owner)}")
 
@@ -240,8 +331,8 @@ def _script(branches: Sequence[Branch]) -> ScriptDirectory:
     return ScriptDirectory(locations[0], version_locations=locations)
 
 
-def _run(connection: Connection, branches: Sequence[Branch], target: str | None, progress: _Progress) -> None:
-    """Downgrade to the target, or upgrade to the heads without one, limited to the branches of this butler."""
+def _run(connection: Connection, branches: Sequence[Branch], target: _Target, progress: _Progress) -> None:
+    """Migrate to the target, limited to the branches of this butler."""
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
 
@@ -254,10 +345,8 @@ def _run(connection: Connection, branches: Sequence[Branch], target: str | None,
     script = _script(branches)
 
     def steps(heads: Any, _context: object) -> Iterator[Any]:
-        # Alembic's commands use these methods, and there are no public ones.
-        revisions = script._downgrade_revs(target, heads) if target else script._upgrade_revs("heads", heads)  # noqa: SLF001
-        for step in revisions:
-            progress.step = f"{'downgrade of ' if target else ''}migration {step.revision.revision}"
+        for step in target.steps(script, heads):
+            progress.step = f"{'downgrade of ' if target.is_downgrade else ''}migration {step.revision.revision}"
             yield step
 
     options = {"script": script, "fn": steps, "version_table_schema": "public"}
@@ -305,17 +394,25 @@ def _translate_errors(progress: _Progress) -> Iterator[None]:
     except Fault:
         raise
     except Exception as error:
-        server_error = _server_error(error)
+        # The rollback over a lost connection fails in turn: the fault before it says why.
+        if progress.fault is not None:
+            raise progress.fault from error
+        server_error = _find(error, asyncpg.PostgresError)
         if server_error is None and isinstance(error, OSError):
             raise Unavailable(f"the database can't be reached: {error}") from error
         if server_error is None:
             raise MigrationFault(f"{progress.step} failed: {error}") from error
+        if isinstance(server_error, asyncpg.LockNotAvailableError):
+            raise Conflict("another process is migrating or restoring this database", hint=_LOCKED_HINT) from error
         hint = f"{server_error.hint.rstrip('.')}. {MigrationFault.hint}" if server_error.hint else None
         raise MigrationFault(f"{progress.step} failed: {server_error.args[0]}", hint=hint) from error
 
 
-def _server_error(error: BaseException | None) -> asyncpg.PostgresError | None:
-    """Return the PostgreSQL error that SQLAlchemy and its adapter wrapped, if there is one."""
-    while error is not None and not isinstance(error, asyncpg.PostgresError):
-        error = error.__cause__ or error.__context__
-    return error
+_E = TypeVar("_E", bound=BaseException)
+
+
+def _find(error: BaseException | None, kind: type[_E]) -> _E | None:
+    """Return the error of that kind that SQLAlchemy, its adapter or a failed rollback wrapped, if there is one."""
+    if error is None or isinstance(error, kind):
+        return error
+    return _find(error.__cause__, kind) or _find(error.__context__, kind)

@@ -14,9 +14,9 @@ import asyncpg
 
 from butlers import embedded_server
 from butlers.config import Configuration
-from butlers.db import PlainConnection, translate_errors
+from butlers.db import DRIVER_ERRORS, PlainConnection, translate_cut, translate_errors
 from butlers.environment import Environment
-from butlers.errors import ConfigurationFault, Unavailable
+from butlers.errors import ConfigurationFault, Fault, Unavailable
 from butlers.migrate import MIN_SERVER_VERSION, quote_identifier
 
 log = logging.getLogger("butlers.database")
@@ -111,8 +111,10 @@ async def _acquire_server(home: Path) -> embedded_server.Cluster:
     try:
         return await asyncio.shield(acquiring)
     except asyncio.CancelledError:
-        cluster = await acquiring
-        await asyncio.to_thread(cluster.release)
+        # Ctrl-C also ends the program that starts the server: its failure is not worth telling.
+        with contextlib.suppress(Fault):
+            cluster = await acquiring
+            await asyncio.to_thread(cluster.release)
         raise
 
 
@@ -156,9 +158,11 @@ async def open_connection(dsn: str) -> AsyncIterator[PlainConnection]:
     """Yield a connection and close it at the end; raise the faults of `connect`."""
     connection = await connect(dsn)
     try:
-        yield connection
+        with translate_cut(connection):
+            yield connection
     finally:
-        await connection.close()
+        with contextlib.suppress(OSError, *DRIVER_ERRORS):
+            await connection.close()
 
 
 async def connect(dsn: str) -> PlainConnection:
@@ -170,7 +174,7 @@ async def connect(dsn: str) -> PlainConnection:
                 return await asyncpg.connect(
                     dsn, timeout=_CONNECT_TIMEOUT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
                 )
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (OSError, *DRIVER_ERRORS) as error:
             # Wait while the server is starting, or recovering from a crash.
             if not isinstance(error, asyncpg.CannotConnectNowError) or time.monotonic() > deadline:
                 raise Unavailable(

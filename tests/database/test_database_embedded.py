@@ -276,3 +276,8 @@ def test_a_server_that_can_not_start_reports_the_reason(own_home):
     with pytest.raises(Unavailable, match="pg_ctl failed") as refused:
         embedded_server.acquire(own_home)
     assert "server.log" in refused.value.hint
+
+
+def test_a_program_of_the_server_that_takes_too_long_is_named(tmp_path):
+    with pytest.raises(Unavailable, match=r"initdb took longer than 0 s"):
+        embedded_server._run("initdb", f"--pgdata={tmp_path / 'data'}", seconds=0)

@@ -13,11 +13,12 @@ from urllib.parse import quote
 import asyncpg
 import pytest
 
-from butlers import app, embedded_server, migrate, provision
+from butlers import app, backup, embedded_server, migrate, provision
 from butlers.config import Configuration
 from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Fault, Forbidden, Unavailable
-from database.butler_processes import configured, connected, environment_of, new_home, wait_until
+from database.butler_processes import configured, connected, environment_of, new_home, wait_until, write_folder
+from database.catalog import describe
 from probe import MODULES
 
 SECRET = "s3cr/t#@:?%"
@@ -311,3 +312,28 @@ def promote(data: Path) -> bool:
     except Unavailable:
         return False
     return True
+
+
+async def test_a_backup_is_restored_by_an_owner_who_is_no_superuser(external, tmp_path):
+    """From one database to another, each with its own owner and application role."""
+    config = app.load_configuration(write_folder(tmp_path, probe=False))
+    places = []
+    for _ in range(2):
+        name = f"site_{next(_numbers)}"
+        await external.run(f"create database {name}")
+        await external.run("create extension vector", database=name)
+        place = Site(external, name, config)
+        await place.create_role(place.owner)
+        await place.create_role(place.app)
+        await place.set_owner(place.owner)
+        places.append(place)
+    old, new = (urls(place.url(place.app), place.url(place.owner)) for place in places)
+    async with app.open_butler(config, old) as butler, butler.database.transaction(butler.caller()) as tx:
+        await tx.execute("insert into rules (tenant_id, content) values ('default', 'Be kind')")
+    await backup.create(config, old, tmp_path / "b")
+    restored = await backup.restore(config, new, tmp_path / "b")
+    assert (restored.rows["rules"], restored.tenants) == (1, 1)
+    async with app.open_butler(config, new) as butler, butler.database.transaction(butler.caller()) as tx:
+        assert await tx.fetchval("select content from rules") == "Be kind"
+    superuser = [external.cluster.dsn(place.database) for place in places]
+    assert await describe(superuser[0]) == await describe(superuser[1])

@@ -334,5 +334,5 @@ def test_what_the_server_said_is_found_inside_what_wraps_it() -> None:
     said = asyncpg.PostgresError("no")
     outer = ValueError("outer")
     outer.__cause__ = said
-    assert migrate._server_error(outer) is said
-    assert migrate._server_error(ValueError("alone")) is None
+    assert migrate._find(outer, asyncpg.PostgresError) is said
+    assert migrate._find(ValueError("alone"), asyncpg.PostgresError) is None

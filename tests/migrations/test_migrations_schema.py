@@ -183,6 +183,26 @@ COLUMNS = {
     expires_at                  | timestamp with time zone | null     |
     revoked_at                  | timestamp with time zone | null     |
     """,
+    "browser_sessions": f"""{COMMON}
+    token_hash                  | bytea                    | not null |
+    is_ticket                   | boolean                  | not null | false
+    actor                       | text                     | not null |
+    roles                       | text[]                   | not null | '{{}}'::text[]
+    elevated                    | boolean                  | not null | false
+    key_id                      | uuid                     | null     |
+    created_at                  | timestamp with time zone | not null | now()
+    last_seen_at                | timestamp with time zone | not null | now()
+    expires_at                  | timestamp with time zone | not null |
+    """,
+    "edit_history": """
+    tenant_id                   | text                     | not null |
+    request_id                  | text                     | not null |
+    record_type                 | text                     | not null |
+    record_id                   | uuid                     | not null |
+    before                      | jsonb                    | not null |
+    after                       | jsonb                    | not null |
+    edited_at                   | timestamp with time zone | not null | now()
+    """,
     "job_runs": f"""{COMMON}
     job                         | text                     | not null |
     scheduled_for               | timestamp with time zone | null     |
@@ -249,9 +269,14 @@ INDEXES = {
     unique btree (tenant_id, id)
     btree (tenant_id, event_type, occurred_at DESC)
     btree (tenant_id, occurred_at DESC)
+    btree (tenant_id, request_id, occurred_at DESC) WHERE (request_id IS NOT NULL)
     """,
     "rule_applications": """
     unique btree (tenant_id, id)
+    """,
+    "edit_history": """
+    unique btree (tenant_id, request_id, record_type, record_id)
+    btree (tenant_id, edited_at)
     """,
     "embedding_versions": """
     unique btree (tenant_id, id)
@@ -328,8 +353,9 @@ async def test_a_table_has_the_indexes_of_the_specification(schema: asyncpg.Conn
 async def test_the_tenant_leads_every_index_that_can_be_led(schema: asyncpg.Connection[Any]) -> None:
     for table in COLUMNS:
         for index in await _indexes(schema, table):
-            # A key is looked up before its tenant is known; its index is not a unique one.
-            assert "btree (tenant_id" in index or index.startswith(("gin", "ivfflat")) or index == "btree (id)"
+            # A key or a browser session is looked up before its tenant is known; its index is not a unique one.
+            is_lookup = index in {"btree (id)", "btree (token_hash)"}
+            assert "btree (tenant_id" in index or index.startswith(("gin", "ivfflat")) or is_lookup
 
 
 async def test_no_index_holds_what_every_recall_updates(schema: asyncpg.Connection[Any]) -> None:

@@ -3,12 +3,17 @@
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from butlers.cli.lifecycle import show_migration
+from butlers.cli.lifecycle import migration_rows
 from butlers.cli.output import AsJson, Folder, command
+
+if TYPE_CHECKING:
+    from butlers.backup import Restoration
+
+_MEMORY_TABLES = ("facts", "rules", "episodes", "entities")
 
 
 @command
@@ -42,7 +47,7 @@ async def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file from `butlers backup`.")],
     as_json: AsJson = False,
 ) -> None:
-    """Restore a backup into the butler's empty database and migrate it.
+    """Load the rows of a backup into the butler's empty database. No statement of the file is run.
 
     Example: `butlers restore new-home /backups/home.backup`
     """
@@ -50,8 +55,35 @@ async def restore(
     from butlers import backup as backups
     from butlers.environment import read_environment
 
-    migration = await backups.restore(app.load_configuration(folder), read_environment(), file)
-    show_migration(migration, as_json=as_json)
+    done = await backups.restore(app.load_configuration(folder), read_environment(), file)
+    if as_json:
+        schema = migration_rows(done.migration)
+        created_at = done.created_at and done.created_at.isoformat()
+        typer.echo(
+            json.dumps({"created_at": created_at, "tenants": done.tenants, "rows": done.rows, "schema": schema})
+        )
+        return
+    typer.echo(_summary(done))
+
+
+def _summary(done: "Restoration") -> str:
+    """Return what was restored and from when, and the schema with its migration."""
+    facts, rules, episodes, entities = (_count(done.rows.get(each, 0), each) for each in _MEMORY_TABLES)
+    others = sum(number for table, number in done.rows.items() if table not in _MEMORY_TABLES)
+    tenants, other_rows = _count(done.tenants, "tenants"), _count(others, "other rows")
+    moment = f"{done.created_at:%Y-%m-%d %H:%M} UTC" if done.created_at else "an unknown time"
+    steps = (
+        f"{each['from']} → {each['to']}".removeprefix(f"{each['to']} → ") for each in migration_rows(done.migration)
+    )
+    return (
+        f"Restored {facts}, {rules}, {episodes} and {entities} of {tenants}, and {other_rows},\n"
+        f"from the backup of {moment} (schema {', '.join(steps)})."
+    )
+
+
+def _count(number: int, things: str) -> str:
+    singular = "entity" if things == "entities" else things.removesuffix("s")
+    return f"{number:,} {singular if number == 1 else things}"
 
 
 COMMANDS = (backup, restore)
