@@ -16,12 +16,15 @@ from butlers.config import Configuration
 from butlers.config_types import http_address
 from butlers.environment import read_environment
 from butlers.errors import ConfigurationFault
+from butlers.http_body import read_json_object
+from butlers.prompt_text import fold_line
 
 _FOLDER = ".claude"
 SERVERS, SETTINGS, LOCAL_SETTINGS = ".mcp.json", f"{_FOLDER}/settings.json", f"{_FOLDER}/settings.local.json"
 # Longer than hooks.HOOK_TIMEOUT_SECONDS, so that a hook ends by itself first.
 _HOOK_TIMEOUT_SECONDS = 10
 _HEALTH_TIMEOUT_SECONDS = 2.0
+_MAX_HEALTH_BYTES, _MAX_NAME_CHARACTERS = 10_000, 100
 _HOOK_COMMANDS = {"SessionStart": "session-start", "SessionEnd": "session-end"}
 
 Json = dict[str, Any]
@@ -68,13 +71,17 @@ async def check_address(config: Configuration) -> None:
     if config.butler.port == 0:
         raise ConfigurationFault("butler.port is 0, which means any free port", hint="Give the butler a fixed port.")
     try:
-        async with httpx2.AsyncClient(timeout=_HEALTH_TIMEOUT_SECONDS, trust_env=False) as http:
-            health = (await http.get(f"{_address(config)}/health")).json()
-    except (httpx2.HTTPError, ValueError):
+        async with (
+            httpx2.AsyncClient(timeout=_HEALTH_TIMEOUT_SECONDS, trust_env=False) as http,
+            http.stream("GET", f"{_address(config)}/health") as response,
+        ):
+            health = await read_json_object(response, _MAX_HEALTH_BYTES)
+    except httpx2.HTTPError:
         return  # The butler need not be running yet.
-    if isinstance(health, dict) and health.get("butler", name) != name:
+    if health and health.get("butler", name) != name:
+        other = fold_line(str(health["butler"])[:_MAX_NAME_CHARACTERS])
         raise ConfigurationFault(
-            f"the butler {health['butler']} answers at {_address(config)}, not {name}",
+            f"the butler {other} answers at {_address(config)}, not {name}",
             hint=f"Set butler.port of {name} to the port it runs on.",
         )
 

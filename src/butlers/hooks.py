@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,17 +11,23 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from butlers import app
+from butlers import app, local_socket
 from butlers.config import Configuration
-from butlers.config_types import http_address
 from butlers.environment import read_environment
 from butlers.errors import Fault, InvalidInput, Unavailable
 from butlers.host.session_summary import summarize_session
+from butlers.http_body import read_json_object
+from butlers.prompt_text import escape_line, escape_lines
+
+log = logging.getLogger("butlers.hooks")
 
 HOOK_TIMEOUT_SECONDS = 8.0
 _HEADING = "# Memory Context"
 _MAX_TRANSCRIPT_BYTES = 8 * 1024 * 1024
 _MAX_PROMPTS = 5
+_MAX_ANSWER_BYTES = 1024 * 1024
+_MAX_ERROR_CHARACTERS = 300
+_ACCEPT = "application/json, text/event-stream"
 _CONNECT_TIMEOUT_SECONDS, _HEALTH_TIMEOUT_SECONDS, _ANSWER_TIMEOUT_SECONDS = 0.5, 1.0, 5.0
 
 
@@ -34,7 +41,7 @@ async def session_start(folder: Path, event_json: str) -> str:
         block = await _call_tool(config, "memory_context", arguments, {})
     if not isinstance(block, str) or "\n- " not in block:
         return ""
-    output = {"hookEventName": "SessionStart", "additionalContext": block.strip()}
+    output = {"hookEventName": "SessionStart", "additionalContext": escape_lines(block).strip()}
     return json.dumps({"hookSpecificOutput": output})
 
 
@@ -148,34 +155,48 @@ def _read_transcript(path: Path) -> Transcript:
 async def _call_tool(config: Configuration, tool: str, arguments: dict[str, Any], details: dict[str, str]) -> Any:
     """Return the answer of a tool, from the running butler, which is faster, or else in this process."""
     try:
-        return await _call_over_http(config, tool, arguments)
-    except Unavailable:
-        return await _call_in_process(config, tool, arguments, details)
+        path = local_socket.find_socket(read_environment().home, config.folder)
+    except Unavailable as fault:
+        log.warning("the running butler is not asked: %s. %s", fault.message, fault.hint)
+        path = None
+    if path is not None:
+        with suppress(Unavailable):
+            return await _call_running_butler(path, config.butler.name, tool, arguments)
+    return await _call_in_process(config, tool, arguments, details)
 
 
-async def _call_over_http(config: Configuration, tool: str, arguments: dict[str, Any]) -> Any:
-    """Return the answer of the running butler; raise `Unavailable` if it is not this one or needs a key."""
+async def _call_running_butler(path: Path, butler: str, tool: str, arguments: dict[str, Any]) -> Any:
+    """Return the answer of the butler at a socket; raise `Unavailable` if it is another one or can't answer.
+
+    Only this user can listen at the socket. A port is no proof: any process can listen there and give any name.
+    """
     import httpx2
 
-    butler = config.butler
-    if butler.auth.mode != "local" or not butler.port:
-        raise Unavailable("the butler needs a key or has no fixed port")
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-    headers = {"Accept": "application/json, text/event-stream"}
-    base = http_address(butler.http.host, butler.port)
+    transport = httpx2.AsyncHTTPTransport(uds=str(path))
     timeout = httpx2.Timeout(_ANSWER_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS)
     try:
-        async with httpx2.AsyncClient(timeout=timeout, trust_env=False) as http:
-            health = await http.get(f"{base}/health", timeout=_HEALTH_TIMEOUT_SECONDS)
-            if health.json().get("butler") != butler.name:
+        async with httpx2.AsyncClient(transport=transport, timeout=timeout, base_url="http://localhost") as http:
+            async with http.stream("GET", "/health", timeout=_HEALTH_TIMEOUT_SECONDS) as response:
+                health = await read_json_object(response, _MAX_ANSWER_BYTES)
+            if health is None or health.get("butler") != butler:
                 raise Unavailable("another butler listens there")
-            answer = (await http.post(f"{base}/mcp", json=message, headers=headers)).json()["result"]
-    except (httpx2.HTTPError, ValueError, KeyError, AttributeError):
+            async with http.stream("POST", "/mcp", json=message, headers={"Accept": _ACCEPT}) as response:
+                answer = await read_json_object(response, _MAX_ANSWER_BYTES)
+    except httpx2.HTTPError:
         raise Unavailable("the butler is not running") from None
-    if answer.get("isError"):
-        raise Fault(str(answer["content"][0]["text"])[:300])
-    content = answer.get("structuredContent") or {}
-    return content.get("result", content)
+    return _tool_result(answer or {})
+
+
+def _tool_result(answer: Mapping[str, Any]) -> Any:
+    """Return the result of a tool call; raise the tool's error as a `Fault`, or `Unavailable` without a result."""
+    result = answer.get("result")
+    if not isinstance(result, Mapping):
+        raise Unavailable("the answer has no result")
+    if result.get("isError"):
+        raise Fault(escape_line(" ".join(_texts(_parts(result.get("content"))))[:_MAX_ERROR_CHARACTERS]))
+    content = result.get("structuredContent")
+    return content.get("result", content) if isinstance(content, Mapping) else None
 
 
 async def _call_in_process(

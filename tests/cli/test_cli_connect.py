@@ -254,6 +254,17 @@ async def test_the_address_of_another_butler_is_refused(shell, place, project):
     assert files(project) == before
 
 
+@pytest.mark.parametrize("health", [b"[" * 100_000, b'"' + b"x" * 1_000_000, b'{"butler": "\\u001b[2J\\nx"}'])
+async def test_what_listens_at_the_address_can_not_write_to_the_terminal_or_without_end(shell, place, health):
+    async with models.anything([models.Reply(health)]) as running:
+        text = (place / "butler.toml").read_text()
+        (place / "butler.toml").write_text(text.replace("port = 0", f"port = {running.port}"))
+        done = await asyncio.to_thread(shell, "connect", place, "--print", "--http")
+    if done.returncode:
+        assert done.stderr.startswith("butlers: the butler [2J x answers at")
+    assert "something went wrong" not in done.stderr
+
+
 def test_a_port_that_is_any_free_one_is_no_address(shell, place):
     refused = shell("connect", place, "--print", "--http")
     assert (refused.returncode, refused.stderr.startswith("butlers: butler.port is 0")) == (1, True)

@@ -31,7 +31,6 @@ from butlers.modules.memory.domain.text import (
     MAX_INDEXED_BYTES,
     MAX_QUERY_CHARACTERS,
     MAX_VECTOR_BYTES,
-    one_line,
     preprocess_query,
     preprocess_text,
     truncate_for_index,
@@ -181,13 +180,6 @@ def test_tags_are_distinct_in_order_and_limited():
     assert NewRule(content="c", tags=("b", "a", " b ")).tags == ("b", "a")
     with pytest.raises(InvalidInput, match="51 tags are too many"):
         NewRule(content="c", tags=tuple(map(str, range(51))))
-
-
-@given(ANY_TEXT)
-def test_one_line_is_printable(text):
-    line = one_line(text)
-    assert line.isprintable()
-    assert one_line(line) == line
 
 
 WORDS = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=200)

@@ -1,14 +1,14 @@
 """The consolidation prompt: instructions, known facts and rules, and episodes escaped inside their tags."""
 
-import html
-import unicodedata
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from butlers.modules.memory.domain.text import one_line
-from butlers.modules.memory.domain.tokens import CountTokens
+from butlers.modules.memory.domain.tokens import CountTokens, split_pieces
+from butlers.prompt_text import escape_between_tags
 
 KNOWN_SHARE = 1 / 3
 """The largest share of the tokens left after the instructions that known facts and rules may take."""
@@ -16,21 +16,9 @@ TRUNCATION_MARK = "… [cut]"
 MAX_KNOWN_CHARACTERS = 1_000
 """Characters shown of a known memory."""
 _NONE, _NONE_FIT = "None yet.\n", "There are some, but none found room here.\n"
-_MAX_CHARACTERS_PER_TOKEN = 64
-"""No token stands for more: a longer text is too long without counting its tokens."""
-# Wide, small and struck-out forms that a later normalisation would turn into <, > and &.
-_LOOKALIKES = str.maketrans(
-    {
-        "\uff1c": "&lt;",
-        "\ufe64": "&lt;",
-        "\u226e": "&#8814;",
-        "\uff1e": "&gt;",
-        "\ufe65": "&gt;",
-        "\u226f": "&#8815;",
-        "\uff06": "&amp;",
-        "\ufe60": "&amp;",
-    }
-)
+_MAX_CHARACTERS_PER_TOKEN = 16
+"""A text with more is too long without escaping it or counting its tokens. Real texts have about four."""
+_JSON_START = re.compile(r'(\{ ?)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +97,15 @@ def _footer(episode_count: int) -> str:
     return f"\nThe episodes end here ({episode_count} in all). Answer with the JSON object described above."
 
 
+def max_content_characters(max_tokens: int) -> int:
+    """The characters of an episode to fetch for a prompt: more than fit, so that it is seen to be cut."""
+    return max_tokens * _MAX_CHARACTERS_PER_TOKEN + 1
+
+
 def escape_data(text: str) -> str:
-    """The text as one line that can't close its tag, even after a Unicode normalisation."""
-    line = html.escape(one_line(text), quote=True).translate(_LOOKALIKES)
-    # A leading combining mark would join the tag before it.
-    return f" {line}" if line and unicodedata.category(line[0]).startswith("M") else line
+    """The text as one line that can't close its tag and contains no JSON object."""
+    # A model may repeat its prompt: an object in a memory must not be read as the model's answer.
+    return _JSON_START.sub(r"\1&quot;", escape_between_tags(text))
 
 
 def _known_sections(facts: Sequence[KnownFact], rules: Sequence[KnownRule], room: int, count: CountTokens) -> str:
@@ -128,8 +120,7 @@ def _fitting_lines(lines: Sequence[str], room: int, count: CountTokens) -> tuple
     """The lines that fit and their tokens; a line that is too long is skipped."""
     fitting, spent = [], 0
     for line in lines:
-        cost = count(line)
-        if spent + cost <= room:
+        if len(line) <= _max_characters(room - spent) and spent + (cost := count(line)) <= room:
             fitting.append(line)
             spent += cost
     return "".join(fitting) or (_NONE_FIT if lines else _NONE), spent
@@ -154,10 +145,10 @@ def _episode_blocks(episodes: Sequence[PromptEpisode], room: int, count: CountTo
     blocks: list[str] = []
     spent = 0
     for episode in episodes:
-        content = escape_data(episode.content) if blocks else _truncate_to_fit(episode, room, count)
-        if len(content) > max(room - spent, 1) * _MAX_CHARACTERS_PER_TOKEN:
+        content = _fitting_content(episode, room - spent, count)
+        if content is None and blocks:
             break
-        block = _episode_block(episode, content)
+        block = _episode_block(episode, _truncate_to_fit(episode, room, count) if content is None else content)
         spent += count(block)
         if blocks and spent > room:
             break
@@ -170,17 +161,37 @@ def _episode_block(episode: PromptEpisode, content: str) -> str:
     return f"<episode {attributes}>\n<episode_content>{content}</episode_content>\n</episode>\n"
 
 
+def _fitting_content(episode: PromptEpisode, room: int, count: CountTokens) -> str | None:
+    """The escaped content of the episode if its block fits into `room` tokens, else None."""
+    if len(episode.content) > _max_characters(room):
+        return None
+    content = escape_data(episode.content)
+    content_room = room - count(_episode_block(episode, ""))
+    return content if _fitting_length(content, content_room, count) == len(content) else None
+
+
 def _truncate_to_fit(episode: PromptEpisode, room: int, count: CountTokens) -> str:
-    """The longest beginning of the episode that fits into `room` tokens, found by binary search."""
-    text = one_line(episode.content)
-    high = min(len(text), max(room, 0) * _MAX_CHARACTERS_PER_TOKEN)
-    if high == len(text) and count(_episode_block(episode, escape_data(text))) <= room:
-        return escape_data(text)
-    low = 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count(_episode_block(episode, escape_data(text[:middle]) + TRUNCATION_MARK)) <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return escape_data(text[:low]) + TRUNCATION_MARK
+    """The escaped beginning of the episode that fits into `room` tokens together with a mark."""
+    content = escape_data(episode.content[: _max_characters(room)])
+    content_room = room - count(_episode_block(episode, TRUNCATION_MARK))
+    return content[: _fitting_length(content, content_room, count)] + TRUNCATION_MARK
+
+
+def _fitting_length(text: str, room: int, count: CountTokens) -> int:
+    """The characters at the start of the text that fit into `room` tokens; what follows them is not counted."""
+    length = spent = 0
+    for piece in split_pieces(text):
+        cost = count(piece)
+        if spent + cost > room:
+            return length + _fitting_part(piece, room - spent, count)
+        length, spent = length + len(piece), spent + cost
+    return length
+
+
+def _fitting_part(piece: str, room: int, count: CountTokens) -> int:
+    """The characters at the start of a piece that fit, found by binary search."""
+    return max(0, bisect_right(range(len(piece) + 1), room, key=lambda length: count(piece[:length])) - 1)
+
+
+def _max_characters(tokens: int) -> int:
+    return max(tokens, 0) * _MAX_CHARACTERS_PER_TOKEN

@@ -1,4 +1,4 @@
-"""Preparation of text for the search index, for queries and for prompts."""
+"""Preparation of text for the search index and for queries."""
 
 import re
 
@@ -46,8 +46,3 @@ def validate_query(text: str | None, name: str = "query") -> str:
     if not query:
         raise InvalidInput(f"{name} is blank", hint=f"Send a {name} with at least one word.")
     return truncate_query(query)
-
-
-def one_line(text: str) -> str:
-    """The text as one printable line, so that it can't start a new line in a prompt."""
-    return _SPACE.sub(" ", "".join(char if char.isprintable() or char.isspace() else " " for char in text)).strip()
