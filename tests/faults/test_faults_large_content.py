@@ -1,9 +1,13 @@
 """Contents of nearly a megabyte in one tenant: its own calls stay quick, and another tenant's too (row 37)."""
 
 import asyncio
+import threading
 import time
 
 import pytest
+
+from butlers.modules.memory.operations import consolidation
+from memory.scripted_model import ScriptedModel, with_model
 
 LARGE = "word " * 180_000
 MEMORIES = 8
@@ -43,3 +47,52 @@ async def test_row_37_large_contents_slow_down_neither_their_tenant_nor_another(
         assert seconds < 5, tool
         assert await beside < 2, f"another tenant's search beside {tool}"
         assert "likes words" in str(answer), "what fits is not kept out"
+
+
+class LockWatch:
+    """The longest time in which a thread that sleeps for a millisecond did not get the interpreter's lock."""
+
+    def __enter__(self):
+        self._ended = threading.Event()
+        self.longest = 0.0
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self):
+        while not self._ended.is_set():
+            started = time.monotonic()
+            time.sleep(0.001)
+            self.longest = max(self.longest, time.monotonic() - started)
+
+    def __exit__(self, *_):
+        self._ended.set()
+        self._thread.join()
+
+
+@pytest.mark.slow
+async def test_row_37_the_prompt_of_consolidation_holds_up_nobody(tools, stranger, memory, caller):
+    """Large episodes and large known facts: neither the event loop nor the interpreter's lock is held for long."""
+    await stranger.fact("drinks tea")
+    for number in range(MEMORIES):
+        await tools("memory_store_fact", subject="Ada", predicate=f"note_{number}", content=f"{number} {LARGE}")
+        await tools("memory_store_episode", content=f"{number} <{LARGE}", butler=memory.butler)
+    done = asyncio.Event()
+    beside = asyncio.create_task(longest_search(stranger, done))
+    await asyncio.sleep(0.2)
+    model = ScriptedModel()
+    with LockWatch() as lock:
+        await consolidation.consolidate(with_model(memory, model), caller)
+    done.set()
+    assert await beside < 1, "another tenant's search beside consolidation"
+    assert lock.longest < 0.2
+    assert len(model.requests) == MEMORIES
+    assert all("… [cut]</episode_content>" in request.prompt for request in model.requests)
+
+
+@pytest.mark.slow
+async def test_row_37_counting_tokens_shares_the_interpreters_lock(engine):
+    engine.count_tokens("load the model")
+    with LockWatch() as lock:
+        assert await asyncio.to_thread(engine.count_tokens, LARGE * 3) == 540_000
+    assert lock.longest < 0.2

@@ -159,7 +159,7 @@ class MemoryMachine(RuleBasedStateMachine):
         model = self.models[who]
         waiting = self.answer(who, "memory_run_consolidation", dry_run=True)["waiting"]
         assert waiting == len(model.live("episode"))
-        assert self.answer(who, "memory_dead_letters") == {"dead_letters": []}
+        assert self.answer(who, "memory_dead_letters") == {"dead_letters": [], "total": 0}
         expired = len(model.episodes) - len(model.live("episode"))
         done = self.answer(who, "memory_run_episode_cleanup", max_entries=0, dry_run=dry_run)
         assert done["expired_deleted"] == (expired if dry_run else model.clean_up())

@@ -18,11 +18,11 @@ from urllib.parse import quote
 import asyncpg
 import httpx2
 import pytest
-import uvicorn
 
 from butlers import app, embedded_server
 from butlers.environment import Environment
 from butlers.host import api_keys, http, logs
+from butlers.host.connections import limits_from_config
 from butlers.host.server import Server, http_app
 from claude import cli, owner, standing  # noqa: F401 — fixtures for tests with the real CLI
 from host.session_fixtures import RunningButler, open_running_butler
@@ -111,14 +111,6 @@ class Site:
         return await self.send("POST", "/mcp", json=message, headers=headers)
 
 
-class Quiet(uvicorn.Server):
-    """A server that leaves the signals of the test run alone."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @pytest.fixture
 def listening(running: Running) -> Callable[..., AbstractAsyncContextManager[Site]]:
     """Start a butler in this process on a real HTTP port."""
@@ -126,16 +118,10 @@ def listening(running: Running) -> Callable[..., AbstractAsyncContextManager[Sit
     @asynccontextmanager
     async def run(place: Path, **options) -> AsyncIterator[Site]:
         async with running(place, **options) as server:
+            limits = limits_from_config(server.config)
             with http.bind_socket("127.0.0.1", 0) as socket:
-                web = Quiet(uvicorn.Config(http_app(server), lifespan="on", log_config=None, ws="none"))
-                serving = asyncio.create_task(web.serve(sockets=[socket]))
-                while not web.started:  # noqa: ASYNC110 — uvicorn has no event to wait for
-                    await asyncio.sleep(0.01)
-                try:
+                async with http.serve_in_background(http_app(server), socket, limits):
                     yield Site(f"http://127.0.0.1:{socket.getsockname()[1]}", server)
-                finally:
-                    web.should_exit = True
-                    await serving
 
     return run
 

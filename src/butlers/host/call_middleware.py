@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -13,15 +13,17 @@ import pydantic
 from fastmcp.exceptions import NotFoundError, ToolError, ValidationError
 from fastmcp.server.dependencies import get_http_request
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
+from fastmcp.tools import Tool as McpTool
 from fastmcp.tools import ToolResult
-from mcp_types import CallToolRequestParams
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolRequestParams, ListToolsRequest, TextContent
 from pydantic_core import ErrorDetails
 
 from butlers.caller import Caller, current_caller, validate_tenant
-from butlers.contract import RowCount, Tool, current_row_count
+from butlers.contract import RowCount, Tool, current_notes, current_row_count
 from butlers.db import as_fault
-from butlers.errors import Fault, InvalidInput, NotFound, TimedOut
-from butlers.host.limits import RateLimit
+from butlers.errors import Fault, Forbidden, InvalidInput, NotFound, TimedOut
+from butlers.host.limits import OVERLOADED_ERROR_CODE, RateLimit
 from butlers.host.metrics import Metrics
 
 log = logging.getLogger("butlers.calls")
@@ -52,6 +54,7 @@ class CallMiddleware(Middleware):
         self._metrics = metrics
         self._tools = tools
         self._seconds = seconds
+        self._listed_tools: Sequence[McpTool] | None = None
         self._active_calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -59,6 +62,27 @@ class CallMiddleware(Middleware):
     async def wait_until_idle(self) -> None:
         """Return when no call is active."""
         await self._idle.wait()
+
+    async def on_message(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
+        """Take a message from the tenant's rate. Raises `MCPError` with the fault's text if it is refused.
+
+        A tool call is taken in `on_call_tool`, where a refusal is the tool's answer. A notification has no answer.
+        """
+        if context.method != "tools/call":
+            try:
+                self._limit.admit(self._identify(_request_id()).tenant)
+            except Fault as fault:
+                if context.type == "request":
+                    raise MCPError(OVERLOADED_ERROR_CODE, str(fault)) from None
+        return await call_next(context)
+
+    async def on_list_tools(
+        self, context: MiddlewareContext[ListToolsRequest], call_next: CallNext[ListToolsRequest, Sequence[McpTool]]
+    ) -> Sequence[McpTool]:
+        """Return the tools. They never change, and resolving their schemas takes most of the time of a list."""
+        if self._listed_tools is None:
+            self._listed_tools = await call_next(context)
+        return self._listed_tools
 
     async def on_call_tool(self, context: Call, call_next: Next) -> ToolResult:
         """Serve one call. Raises `ToolError` with a fault's text, or with a reference to the log."""
@@ -69,6 +93,7 @@ class CallMiddleware(Middleware):
         self._count(+1)
         try:
             caller, tenant_call = self._resolve_caller(context, request_id)
+            self._check_role(caller, name)
             self._observe(caller, name)
             return await self._serve(caller, row_count, tenant_call, call_next)
         except asyncio.CancelledError:
@@ -89,12 +114,20 @@ class CallMiddleware(Middleware):
     def _resolve_caller(self, context: Call, request_id: str) -> tuple[Caller, Call]:
         """Return the caller, moved to the tenant it named, and the call without that argument."""
         caller = self._identify(request_id)
-        self._limit.take(caller.tenant)
+        self._limit.admit(caller.tenant)
         arguments = self._resolve_aliases(context.message)
         tenant = arguments.pop("tenant_id", None)
         if tenant is not None and tenant != "":
             caller = caller.within(validate_tenant(tenant))
         return caller, replace(context, message=context.message.model_copy(update={"arguments": arguments}))
+
+    def _check_role(self, caller: Caller, name: str) -> None:
+        """Raise `Forbidden` if a reader calls a tool that changes something."""
+        tool = self._tools.get(name)
+        if tool is not None and not tool.is_allowed(caller):
+            raise Forbidden(
+                f"the role reader may not call {name}", hint="Use a key without the role reader to change memories."
+            )
 
     def _resolve_aliases(self, message: CallToolRequestParams) -> dict[str, Any]:
         """Return the arguments under the names in the tool's schema."""
@@ -106,10 +139,12 @@ class CallMiddleware(Middleware):
         return arguments
 
     async def _serve(self, caller: Caller, row_count: RowCount, context: Call, call_next: Next) -> ToolResult:
+        notes: list[str] = []
         caller_token, row_count_token = current_caller.set(caller), current_row_count.set(row_count)
+        notes_token = current_notes.set(notes)
         try:
             async with asyncio.timeout(self._seconds) as timeout:
-                return await call_next(context)
+                return _with_notes(await call_next(context), notes)
         except TimeoutError:
             if timeout.expired():
                 raise TimedOut(f"the call took longer than {self._seconds:g} s") from None
@@ -117,6 +152,7 @@ class CallMiddleware(Middleware):
         finally:
             current_caller.reset(caller_token)
             current_row_count.reset(row_count_token)
+            current_notes.reset(notes_token)
 
     def _record(
         self, name: str, outcome: str, seconds: float, caller: Caller | None, request_id: str, row_count: RowCount
@@ -138,6 +174,14 @@ class CallMiddleware(Middleware):
                 "request_id": request_id,
             },
         )
+
+
+def _with_notes(result: ToolResult, notes: Sequence[str]) -> ToolResult:
+    """Return the result with each note as a further text; its structured content stays the same."""
+    if notes:
+        result.content = [*result.content, *(TextContent(type="text", text=note) for note in notes)]
+        result.meta = {**(result.meta or {}), "notes": list(notes)}
+    return result
 
 
 def _request_id() -> str:

@@ -2,15 +2,23 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from butlers.errors import Unavailable
+from butlers.host.connections import ConnectionLimits, ConnectionTable, LimitedProtocol
 
+log = logging.getLogger("butlers.http")
+
+_BACKLOG = 2048
+# asyncio accepts this many connections before the limit on their number is applied to them.
+_ACCEPTED_AT_ONCE = 16
 _CANCEL_TIMEOUT_SECONDS = 1.0
 _START_POLL_SECONDS = 0.005
 
@@ -33,26 +41,41 @@ def bind_socket(host: str, port: int) -> Iterator[socket.socket]:
 
 
 async def serve(
-    app: ASGIApp, listener: socket.socket, *, grace: float, ready: Callable[[], None], on_signal: Callable[[], None]
+    app: ASGIApp,
+    listeners: Sequence[socket.socket],
+    limits: ConnectionLimits,
+    *,
+    grace: float,
+    ready: Callable[[], None],
+    on_signal: Callable[[], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second signal cancels active requests. Each signal calls `on_signal`."""
-    server = _Server(app, grace, ready)
+    server = _Server(app, limits, grace, ready)
 
     def handle_signal() -> None:
         server.request_stop()
         on_signal()
 
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_failed_accept)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, handle_signal)
-    await server.serve(sockets=[listener])
+        loop.add_signal_handler(number, handle_signal)
+    await server.serve(sockets=list(listeners))
     if not server.started:
         raise Unavailable("the HTTP server did not start")
 
 
+def _log_failed_accept(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log that no connection can be accepted. asyncio tries again after a second, and its own log is off."""
+    if context.get("message", "").startswith("socket.accept()"):
+        log.error("can't accept connections: too many open files; raise `ulimit -n` for the butler")
+    loop.default_exception_handler(context)
+
+
 @contextlib.asynccontextmanager
-async def serve_in_background(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+async def serve_in_background(app: ASGIApp, listener: socket.socket, limits: ConnectionLimits) -> AsyncIterator[None]:
     """Serve until the block ends; then cancel active requests."""
-    server = _Server(app, grace=1, ready=lambda: None)
+    server = _Server(app, limits, grace=1, ready=lambda: None)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         while not server.started:
@@ -70,9 +93,12 @@ async def serve_in_background(app: ASGIApp, listener: socket.socket) -> AsyncIte
 class _Server(uvicorn.Server):
     """uvicorn without its signal handling, which ends the process before the database is closed."""
 
-    def __init__(self, app: ASGIApp, grace: float, ready: Callable[[], None]) -> None:
+    def __init__(self, app: ASGIApp, limits: ConnectionLimits, grace: float, ready: Callable[[], None]) -> None:
         config = uvicorn.Config(
             app,
+            http=LimitedProtocol,
+            backlog=_ACCEPTED_AT_ONCE,
+            timeout_keep_alive=limits.keep_alive_seconds,
             lifespan="on",
             ws="none",
             log_config=None,
@@ -81,10 +107,13 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=max(1, round(grace)),
         )
         super().__init__(config)
+        self.server_state = ConnectionTable(limits)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)
         if self.started:
             self._ready()
 

@@ -16,6 +16,7 @@ _LIBRARY_LEVELS = {
     "uvicorn.error": logging.ERROR,
     "asyncio": logging.CRITICAL,
     "sqlalchemy": logging.ERROR,
+    "asyncpg": logging.ERROR,
 }
 _STANDARD_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

@@ -7,18 +7,26 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from butlers.db import Database
-from butlers.errors import Fault
+from butlers.errors import Fault, NotFound
 from butlers.host.job_runs import JobStatus
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 Gauges = Callable[[], Awaitable[Mapping[str, float]]]
 JobStatuses = Callable[[], Awaitable[Sequence[JobStatus]]]
+RunJob = Callable[[str, float], Awaitable[None]]
+"""Starts a job by name and waits some seconds for its end."""
 
 
 async def no_jobs() -> Sequence[JobStatus]:
     """Return no statuses: the default for a server without a scheduler."""
     return ()
+
+
+async def no_job_to_run(name: str, wait_seconds: float) -> None:
+    """Raise `NotFound`: the default for a server without a scheduler."""
+    del wait_seconds
+    raise NotFound(f"there is no job {name}", hint="This process runs no jobs.")
 
 
 class Metrics:

@@ -1,11 +1,12 @@
 """MCP server of one butler, and the HTTP application around it."""
 
+import asyncio
 import functools
 import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, get_type_hints
 
 from fastmcp import FastMCP
@@ -23,12 +24,13 @@ from butlers.caller import current_caller
 from butlers.config import ButlerConfig
 from butlers.contract import Tool
 from butlers.db import Database
-from butlers.errors import ConfigurationFault, Fault
+from butlers.errors import ConfigurationFault, Fault, Forbidden
 from butlers.host import auth
-from butlers.host.call_middleware import CallMiddleware, Observe
+from butlers.host.call_middleware import CallMiddleware, Identify, Observe
+from butlers.host.connections import HEALTH_PATH
 from butlers.host.disconnect import CancelOnDisconnect
-from butlers.host.limits import BodyLimit, RateLimit
-from butlers.host.metrics import Gauges, JobStatuses, Metrics, no_jobs
+from butlers.host.limits import BodyLimit, MessageLimit, RateLimit
+from butlers.host.metrics import Gauges, JobStatuses, Metrics, RunJob, no_job_to_run, no_jobs
 from butlers.host.origin_guard import HostAndOriginGuard
 
 log = logging.getLogger("butlers.server")
@@ -52,9 +54,19 @@ class Server:
     metrics: Metrics
     gauges: Mapping[str, Gauges]
     jobs: JobStatuses
+    run_job: RunJob
     request_stop: Callable[[], None]
     """Called on every stop signal."""
     guard: AuthProvider | None
+    identify: Identify
+    rate: RateLimit
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set on the first stop signal: responses without an end must end."""
+
+    def stop(self) -> None:
+        """End the responses that have no end of their own, and the scheduler's waiting."""
+        self.stopping.set()
+        self.request_stop()
 
 
 def build_server(
@@ -66,13 +78,16 @@ def build_server(
     *,
     guard: AuthProvider | None,
     jobs: JobStatuses = no_jobs,
+    run_job: RunJob = no_job_to_run,
     request_stop: Callable[[], None] = lambda: None,
     observe: Observe = lambda *_: None,
 ) -> Server:
     """Return a server with these tools. Without a guard, the caller is the configured tenant's local user."""
+    identify = functools.partial(auth.identify_caller, config.auth, config.name, guard is not None)
+    rate = RateLimit(config.limits.calls_per_second, config.limits.burst)
     call_middleware = CallMiddleware(
-        functools.partial(auth.identify_caller, config.auth, config.name, guard is not None),
-        RateLimit(config.limits.calls_per_second, config.limits.burst),
+        identify,
+        rate,
         metrics,
         {bound.tool.name: bound.tool for bound in tools},
         config.limits.call_timeout_seconds,
@@ -87,9 +102,14 @@ def build_server(
         strict_input_validation=True,
     )
     _refuse_duplicate_names(tools)
-    for bound in tools:
-        mcp.add_tool(_to_mcp_tool(bound))
-    return Server(mcp, call_middleware, config, database, metrics, gauges, jobs, request_stop, guard)
+    mcp_tools = [_to_mcp_tool(bound) for bound in tools]
+    for tool in mcp_tools:
+        mcp.add_tool(tool)
+    # Without it, the protocol of 2026 lists all tools before every call to find the schema of one.
+    mcp._mcp_server.get_tool_input_schema = {tool.name: tool.parameters for tool in mcp_tools}.get  # noqa: SLF001
+    return Server(
+        mcp, call_middleware, config, database, metrics, gauges, jobs, run_job, request_stop, guard, identify, rate
+    )
 
 
 def _refuse_duplicate_names(tools: Sequence[BoundTool]) -> None:
@@ -123,15 +143,20 @@ def _bind(bound: BoundTool) -> Any:
     async def call(**arguments: Any) -> Any:
         return await function(bound.state, current_caller.get(), **arguments)
 
-    visible = [parameter for name, parameter in signature.parameters.items() if name not in hidden]
+    defaults = bound.tool.defaults
+    visible = [
+        parameter.replace(default=defaults.get(name, parameter.default))
+        for name, parameter in signature.parameters.items()
+        if name not in hidden
+    ]
     call.__signature__ = signature.replace(parameters=visible)  # type: ignore[attr-defined]
     call.__annotations__ = {name: hint for name, hint in hints.items() if name not in hidden}
     del call.__wrapped__
     return call
 
 
-def http_app(server: Server) -> Starlette:
-    """Return the HTTP application: /mcp, /health and /metrics."""
+def http_app(server: Server, pages: ASGIApp | None = None) -> Starlette:
+    """Return the HTTP application: /mcp, /health, /metrics and, on every other path, the pages."""
     hosts, origins = [server.config.http.host, *server.config.http.allowed_hosts], server.config.http.allowed_origins
     mcp_app = server.mcp.http_app(
         path="/mcp",
@@ -140,14 +165,15 @@ def http_app(server: Server) -> Starlette:
         allowed_origins=origins,
         stateless_http=True,
         json_response=True,
+        middleware=[Middleware(MessageLimit, functools.partial(_tenant_of_request, server), server.rate)],
     )
     # Added inside as well: the MCP application answers 500 to any error that leaves it.
     mcp_app.add_middleware(FaultStatusMiddleware)
     return Starlette(
         routes=[
-            Route("/health", functools.partial(_health, server)),
+            Route(HEALTH_PATH, functools.partial(_health, server)),
             Route("/metrics", functools.partial(_metrics, server)),
-            Mount("/", mcp_app),
+            Mount("/", _PathDispatch(mcp_app, pages, server.config.dashboard.base_path) if pages else mcp_app),
         ],
         middleware=[
             Middleware(CancelOnDisconnect),
@@ -157,6 +183,30 @@ def http_app(server: Server) -> Starlette:
         ],
         lifespan=mcp_app.lifespan,
     )
+
+
+class _PathDispatch:
+    """Sends the protocol's paths to the MCP application, also under the path of a proxy; all others to the pages."""
+
+    def __init__(self, mcp_app: ASGIApp, pages: ASGIApp, base_path: str) -> None:
+        self._mcp_app = mcp_app
+        self._pages = pages
+        self._base_path = base_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "").removeprefix(self._base_path)
+        if path == "/mcp" or path.startswith(("/mcp/", "/.well-known/")):
+            await self._mcp_app({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+        else:
+            await self._pages(scope, receive, send)
+
+
+def _tenant_of_request(server: Server) -> str | None:
+    """Return the tenant of the current request, or None if it has no valid credential and gets 401."""
+    try:
+        return server.identify("").tenant
+    except Forbidden:
+        return None
 
 
 class FaultStatusMiddleware:
