@@ -1,4 +1,4 @@
-"""Embedding engine: loads its model on first use, runs it off the event loop and batches concurrent calls."""
+"""Embedding engine: loads its model on first use, runs it off the event loop and serves tenants in turn."""
 
 import asyncio
 import threading
@@ -13,11 +13,11 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from butlers.errors import Fault, Unavailable
 from butlers.modules.memory import minilm
-from butlers.modules.memory.domain.tokens import count_tokens_of
+from butlers.modules.memory.domain.tokens import count_tokens_of, split_pieces
+from butlers.modules.memory.embedding_queue import EmbeddingQueue, PendingText
 from butlers.modules.memory.onnx_folder import OnnxFolder
 from butlers.modules.memory.onnx_model import OnnxModel, Vector, load_folder, load_minilm
 
-MAX_BATCH_SIZE = 32
 _MAX_CACHED_VECTORS = 2048
 _MAX_CACHED_CHARACTERS = 2_000
 _MAX_INPUT_CHARACTERS = 32_000
@@ -45,11 +45,11 @@ class Embedder(Protocol):
     def version(self) -> EmbeddingVersion:
         """The version of its vectors."""
 
-    async def embed(self, text: str | None) -> Vector:
-        """The vector of one text."""
+    async def embed(self, text: str | None, *, tenant: str = "") -> Vector:
+        """The vector of one text of a tenant."""
 
-    async def embed_batch(self, texts: Sequence[str | None]) -> list[Vector]:
-        """The vectors of the texts, in order."""
+    async def embed_batch(self, texts: Sequence[str | None], *, tenant: str = "") -> list[Vector]:
+        """The vectors of a tenant's texts, in order."""
 
     def count_tokens(self, text: str) -> int:
         """The tokens of a text, counted by the model's own tokenizer."""
@@ -72,7 +72,7 @@ class EmbeddingEngine:
         # One thread: inference itself uses all cores, and batches form while it is busy.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="embedding")
         self._cache: OrderedDict[str, Vector] = OrderedDict()
-        self._pending: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
+        self._queue = EmbeddingQueue()
         self._drain_task: asyncio.Task[None] | None = None
 
     @cached_property
@@ -82,55 +82,59 @@ class EmbeddingEngine:
             return EmbeddingVersion(self._folder.name, self._folder.digest, minilm.DIMENSIONS)
         return EmbeddingVersion(minilm.MODEL, minilm.VERSION, minilm.DIMENSIONS)
 
-    async def embed(self, text: str | None) -> Vector:
-        """The vector of one text; calls made while the model is busy share its next run."""
+    async def embed(self, text: str | None, *, tenant: str = "") -> Vector:
+        """The vector of one text of a tenant; tenants take turns, and texts that wait share a run of the model."""
         text = _clip_text(text)
         if (cached := self._cache.get(text)) is not None:
             self._cache.move_to_end(text)
             return cached
-        future = self._pending.get(text)
-        if future is None:
-            future = self._pending[text] = asyncio.get_running_loop().create_future()
-        if self._drain_task is None or self._drain_task.done():
-            self._drain_task = asyncio.create_task(self._drain())
-        # Shielded: other callers may wait for the same text when this one is cancelled.
-        return await asyncio.shield(future)
+        vector = await self._enqueue(("call", tenant), text).vector()
+        self._add_to_cache(text, vector)
+        return vector
 
-    async def embed_batch(self, texts: Sequence[str | None]) -> list[Vector]:
-        """The vectors of the texts, in order; texts of similar length share a batch."""
+    async def embed_batch(self, texts: Sequence[str | None], *, tenant: str = "") -> list[Vector]:
+        """The vectors of a tenant's texts, in order; its calls of `embed` take turns with them."""
         clipped = [_clip_text(text) for text in texts]
-        distinct = sorted(set(clipped), key=len)
-        vectors: dict[str, Vector] = {}
-        for start in range(0, len(distinct), MAX_BATCH_SIZE):
-            batch = distinct[start : start + MAX_BATCH_SIZE]
-            vectors.update(zip(batch, await self._infer(batch), strict=True))
-        return [vectors[text] for text in clipped]
+        # By length: every text of a run is padded to the longest.
+        pending = {text: self._enqueue(("batch", tenant), text) for text in sorted(set(clipped), key=len)}
+        vectors = await asyncio.gather(*(each.vector() for each in pending.values()))
+        by_text = dict(zip(pending, vectors, strict=True))
+        return [by_text[text] for text in clipped]
 
     def count_tokens(self, text: str) -> int:
         """The tokens of a text, counted by the model's own tokenizer."""
-        encoding = self._loaded().counter.encode(text, add_special_tokens=False)
-        return count_tokens_of(text, encoding.tokens, encoding.offsets)
+        counter = self._loaded().counter
+        total = 0
+        for piece in split_pieces(text):
+            encoding = counter.encode(piece, add_special_tokens=False)
+            total += count_tokens_of(piece, encoding.tokens, encoding.offsets)
+        return total
 
     async def ready(self) -> None:
         """Return once the model is loaded."""
         await asyncio.get_running_loop().run_in_executor(self._worker, self._loaded)
 
+    def _enqueue(self, lane: tuple[str, str], text: str) -> PendingText:
+        """Add a text to a lane of the queue, and run the model until the queue is empty."""
+        pending = self._queue.add(lane, text)
+        if self._drain_task is None or self._drain_task.done():
+            self._drain_task = asyncio.create_task(self._drain())
+        return pending
+
     async def _drain(self) -> None:
-        """Run the pending texts in batches until none is left."""
-        while self._pending:
-            batch = [self._pending.popitem(last=False) for _ in range(min(len(self._pending), MAX_BATCH_SIZE))]
+        """Run the waiting texts in batches until none is left."""
+        while batch := self._queue.next_batch():
             try:
-                vectors = await self._infer([text for text, _ in batch])
+                vectors = await self._infer([each.text for each in batch])
             except Exception as error:  # noqa: BLE001 — on any error of the runtime the callers must stop waiting
                 failure = Unavailable(f"the embedding model failed: {type(error).__name__}")
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error if isinstance(error, Fault) else failure)
+                for each in batch:
+                    if not each.future.done():
+                        each.future.set_exception(error if isinstance(error, Fault) else failure)
                 continue
-            for (text, future), vector in zip(batch, vectors, strict=True):
-                self._add_to_cache(text, vector)
-                if not future.done():
-                    future.set_result(vector)
+            for each, vector in zip(batch, vectors, strict=True):
+                if not each.future.done():
+                    each.future.set_result(vector)
 
     async def _infer(self, texts: Sequence[str]) -> list[Vector]:
         return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: self._loaded().vectors(texts))
@@ -154,6 +158,11 @@ class EmbeddingEngine:
             return load_minilm(self._cache_folder)
         except Fault:
             raise
+        except OSError as error:
+            raise Unavailable(
+                f"the embedding model can't be written to {self._cache_folder}: {error.strerror}",
+                hint="Make room there, or set BUTLERS_HOME to a folder that you may write to.",
+            ) from error
         except Exception as error:
             raise Unavailable(
                 f"the embedding model can't be loaded: {type(error).__name__}",
