@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fastmcp import Client
@@ -116,7 +117,7 @@ async def _send(writer: asyncio.StreamWriter, reply: Reply) -> None:
 
 
 @asynccontextmanager
-async def _listening(model: Model) -> AsyncIterator[Model]:
+async def _listening(model: Model, socket: Path | None = None) -> AsyncIterator[Model]:
     connections: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,8 +125,11 @@ async def _listening(model: Model) -> AsyncIterator[Model]:
         connections.add(task)
         task.add_done_callback(connections.discard)
 
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 20)
-    model.port = server.sockets[0].getsockname()[1]
+    if socket is None:
+        server = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 20)
+        model.port = server.sockets[0].getsockname()[1]
+    else:
+        server = await asyncio.start_unix_server(accept, socket, limit=1 << 20)
     try:
         yield model
     finally:
@@ -145,9 +149,9 @@ def messages(script: Script) -> AbstractAsyncContextManager[Model]:
     return _listening(Model(script, "/v1/messages"))
 
 
-def anything(script: Script) -> AbstractAsyncContextManager[Model]:
-    """A server that answers requests to any path."""
-    return _listening(Model(script, "*"))
+def anything(script: Script, socket: Path | None = None) -> AbstractAsyncContextManager[Model]:
+    """A server that answers requests to any path, on a port or on a Unix socket."""
+    return _listening(Model(script, "*"), socket)
 
 
 def as_json(content: Any, **options: Any) -> Reply:

@@ -57,7 +57,7 @@ async def test_an_entity_is_read_whole_with_the_number_of_its_live_facts(tools):
         assert (found["canonical_name"], found["entity_type"], found["aliases"]) == ("Chloe", "person", ["Coco"])
         assert (found["metadata"], found["live_facts"]) == ({"born": 1990}, 2)
         assert found["created_at"] == found["updated_at"]
-        assert "merged_into" not in found
+        assert found["merged_into"] is None
 
 
 async def test_a_name_is_taken_whatever_its_case_and_the_refusal_says_by_whom(tools, archive):

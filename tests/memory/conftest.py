@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from fastmcp import Client
+from fastmcp.client.transports import StreamableHttpTransport
 
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import Caller
 from butlers.environment import Environment
+from butlers.host import api_keys
 from butlers.modules.memory.embedding import EmbeddingEngine, get_embedding_engine
 from butlers.modules.memory.runtime import Memory
 from database.butler_processes import Processes, connected
-from memory.memory_fixtures import Archive, Tools, build_tenant_server, new_caller, write_butler
+from memory.memory_fixtures import Archive, Tools, build_tenant_server, new_caller, serve_http, write_butler
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +75,29 @@ async def stranger(butler: Butler, memory: Memory) -> AsyncIterator[Tools]:
     tenant = f"t-{uuid4().hex}"
     async with Client(build_tenant_server(butler, memory, tenant).mcp) as client:
         yield Tools(client, tenant)
+
+
+@pytest.fixture(scope="session")
+async def address_with_keys(butler, memory):
+    """The address of a butler whose callers need a key."""
+    async with serve_http(build_tenant_server(butler, memory, "nobody", mode="keys")) as address:
+        yield address
+
+
+@pytest.fixture
+def tools_with_key(address_with_keys, archive):
+    """The tools over HTTP with a new key."""
+
+    @asynccontextmanager
+    async def open_tools(tenant: str, **options):
+        _, key = await api_keys.create_key(
+            archive.connection, api_keys.NewKey(tenant=tenant, actor="robot", **options)
+        )
+        headers = {"Authorization": f"Bearer {key}", "X-Request-Id": "request-1"}
+        async with Client(StreamableHttpTransport(address_with_keys, headers=headers)) as client:
+            yield Tools(client, tenant)
+
+    return open_tools
 
 
 @pytest.fixture

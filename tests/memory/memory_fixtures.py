@@ -22,7 +22,6 @@ from butlers.host.metrics import Metrics
 from butlers.host.server import BoundTool, Server, build_server, http_app
 from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.tools import TOOLS
 
 REQUEST = Request("a test", {})
 """A request without an idempotency key."""
@@ -47,7 +46,7 @@ def write_butler(at: Path, name: str, extra: str = "") -> Path:
 def build_tenant_server(butler: Butler, memory: Memory, tenant: str, **auth: Any) -> Server:
     """Build a server whose local callers belong to that tenant."""
     config = butler.config.butler.model_copy(update={"auth": AuthConfig(tenant=tenant, **auth)})
-    tools = [BoundTool(tool, memory) for tool in TOOLS]
+    tools = [BoundTool(tool, memory) for tool in butler.modules[0].tools()]
     guard = make_auth_provider(config.auth, butler.database) if auth else None
     return build_server(config, butler.database, tools, {}, Metrics(), guard=guard)
 
@@ -61,16 +60,17 @@ class QuietServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve_http(server: Server) -> AsyncIterator[str]:
+async def serve_http(server: Server, pages: Any = None) -> AsyncIterator[str]:
     """Serve on a real HTTP port; yields the address."""
     with http.bind_socket("127.0.0.1", 0) as socket:
-        web = QuietServer(uvicorn.Config(http_app(server), lifespan="on", log_config=None, ws="none"))
+        web = QuietServer(uvicorn.Config(http_app(server, pages), lifespan="on", log_config=None, ws="none"))
         serving = asyncio.create_task(web.serve(sockets=[socket]))
         while not web.started:  # noqa: ASYNC110 — uvicorn has no event to wait for
             await asyncio.sleep(0.01)
         try:
             yield f"http://127.0.0.1:{socket.getsockname()[1]}/mcp"
         finally:
+            server.stop()
             web.should_exit = True
             await serving
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 from butlers import app
 from butlers.app import Butler
 from butlers.caller import ADMIN, Caller
-from butlers.contract import SessionResult, Usage
+from butlers.contract import SessionResult, StartCallback, Usage
 from butlers.environment import Environment
 from butlers.modules.memory.domain.model import NewEpisode
 from butlers.modules.memory.embedding import EmbeddingEngine
@@ -90,6 +90,8 @@ class ScriptedModel:
     answer: Any = NO_ACTIONS
     usage: Usage | None = field(default_factory=lambda: Usage(100, 20))
     unavailable: Exception | None = None
+    starts: bool = True
+    """Whether a session gets its turn before it answers or fails."""
     requests: list[SessionRequest] = field(default_factory=list)
     cancelled: int = 0
 
@@ -98,9 +100,17 @@ class ScriptedModel:
             raise self.unavailable
 
     async def spawn(
-        self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False
+        self,
+        caller: Caller,
+        prompt: str,
+        *,
+        trigger_source: str,
+        internal: bool = False,
+        on_start: StartCallback | None = None,
     ) -> SessionResult:
         self.requests.append(SessionRequest(caller, prompt, trigger_source, internal))
+        if on_start is not None and self.starts:
+            await on_start()
         try:
             answer = self.answer(prompt) if callable(self.answer) else self.answer
             answer = await answer if inspect.isawaitable(answer) else answer

@@ -439,6 +439,15 @@ async def test_a_runtime_that_can_not_be_reached_gives_the_episodes_back(clean_b
     assert (await consolidation.consolidate(with_model(memory, model), ada, all_tenants=True))["episodes"] == 2
 
 
+async def test_a_database_too_slow_to_start_a_session_is_no_failed_attempt(memory, caller, archive):
+    await store_episodes(memory, caller, "One")
+    model = ScriptedModel(TimedOut("the database took too long"), starts=False)
+    await consolidation.consolidate(with_model(memory, model), caller)
+    (row,), (run,) = await episode_states(archive, caller.tenant), await runs_of(archive, caller.tenant)
+    assert (row["status"], row["attempts"]) == ("pending", 0)
+    assert (run["status"], run["input_tokens"], run["tokens_estimated"]) == ("released", 0, False)
+
+
 async def test_a_scheduled_run_without_a_runtime_fails_where_it_is_seen(environment, engine, separate, tmp_path):
     runtime = '[butler.runtime]\ntype = "command"\ncommand = ["./not-there"]\n'
     folder = write_butler(tmp_path, separate.memory.butler, runtime)

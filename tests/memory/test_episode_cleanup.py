@@ -171,7 +171,7 @@ async def test_the_limit_is_the_configured_one_unless_the_call_says_another(memo
     offered = {tool.name: tool for tool in await tools.client.list_tools()}
     assert {"memory_run_consolidation", "memory_run_episode_cleanup"} <= set(offered)
     limit = offered["memory_run_episode_cleanup"].input_schema["properties"]["max_entries"]
-    assert "10000 by default" in limit["description"]
+    assert limit["default"] == 10_000
     assert MemoryModuleConfig().max_episodes == memory.config.max_episodes == 10_000
     await insert_episodes(archive, caller.tenant, 5, consolidation_status="'consolidated'")
     small = replace(memory, config=memory.config.model_copy(update={"max_episodes": 3}))
@@ -232,7 +232,7 @@ async def test_a_fact_tells_whose_episode_it_came_from_after_the_episode_is_gone
     assert datetime.fromisoformat(gone["happened_at"]) == at
     assert timedelta() <= datetime.now(UTC) - datetime.fromisoformat(gone["deleted_at"]) < timedelta(minutes=2)
     record = await tools("memory_get", type="fact", id=fact["id"])
-    assert "source_episode_id" not in record
+    assert record["source_episode_id"] is None
     assert record["content"] == f"seen in {episode}"
     assert await tools.ids("memory_recall", topic="what was seen") == [fact["id"]]
 
@@ -363,10 +363,14 @@ async def test_row_15_the_same_cleanup_thirty_times_at_once_deletes_once(memory,
 
 
 async def test_old_answers_and_records_go_and_young_ones_stay(memory, caller, archive, stranger):
-    days = {"idempotency_keys": (29, 31), "consolidation_runs": (179, 181)}
+    days = {"idempotency_keys": (29, 31), "edit_history": (29, 31), "consolidation_runs": (179, 181)}
     statement = {
         "idempotency_keys": "insert into idempotency_keys (tenant_id, key, tool, arguments_hash, created_at)"
         " select $1, 'k' || d, 't', '', now() - make_interval(days => d) from unnest($2::int[]) d",
+        "edit_history": "insert into edit_history"
+        " (tenant_id, request_id, record_type, record_id, before, after, edited_at)"
+        " select $1, 'r' || d, 'fact', gen_random_uuid(), '{}', '{}', now() - make_interval(days => d)"
+        " from unnest($2::int[]) d",
         "consolidation_runs": "insert into consolidation_runs (tenant_id, butler, lease_token, started_at, status)"
         " select $1, 'b', gen_random_uuid(), now() - make_interval(days => d), s"
         " from unnest($2::int[]) d, unnest(array['running', 'succeeded']) s",
@@ -378,6 +382,8 @@ async def test_old_answers_and_records_go_and_young_ones_stay(memory, caller, ar
     assert await archive.count("idempotency_keys", caller.tenant) == 2, "a dry run leaves them"
     await cleanup.clean_up(memory, caller)
     assert [row["key"] for row in await keys(archive, caller.tenant)] == ["k29"]
+    assert await archive.count("edit_history", caller.tenant, "request_id = 'r29'") == 1
+    assert await archive.count("edit_history", caller.tenant) == 1
     kept = await archive.rows(
         "select status, started_at < now() - interval '180 days' as old from consolidation_runs"
         " where tenant_id = $1 order by 1, 2",

@@ -11,8 +11,8 @@ import pytest
 from butlers.errors import NotFound, SessionFailed
 from butlers.host import job_runs, session_records
 from butlers.host.runtimes.runtime import RuntimeResult
-from butlers.modules.memory.domain.model import MemoryType, NewFact
-from butlers.modules.memory.operations import consolidation, erasure, writing
+from butlers.modules.memory.domain.model import MemoryEdit, MemoryType, NewFact
+from butlers.modules.memory.operations import consolidation, editing, erasure, writing
 from memory.lying_session import start_session
 from memory.memory_fixtures import REQUEST, Tools
 from memory.scripted_model import ScriptedModel, with_model
@@ -86,6 +86,7 @@ async def test_of_an_erased_tenant_no_table_has_a_word_or_a_vector(memory, calle
     before, kept = await tables_with(archive, word), await vectors(archive, caller.tenant)
     assert set(before) == {
         "consolidation_runs",
+        "edit_history",
         "entities",
         "episodes",
         "facts",
@@ -280,3 +281,13 @@ async def test_what_is_not_there_or_anothers_is_not_found(memory, caller, tools,
             )
     assert await archive.everything(stranger.tenant) == before
     assert await archive.events(caller.tenant) == []
+
+
+async def test_the_words_that_edits_replaced_go_with_what_was_edited(memory, caller, tools, archive, word):
+    fact, ada = await tools.fact(tags=[word]), await tools.entity(f"Ada {word}")
+    await editing.edit(memory, caller, MemoryType.FACT, UUID(fact), MemoryEdit(tags=("other",)), REQUEST)
+    await tools("entity_update", entity_id=ada, canonical_name="Ada")
+    assert await tables_with(archive, word) == {"edit_history": 2}
+    await erasure.erase_memory(memory, caller, MemoryType.FACT, UUID(fact))
+    await erasure.erase_entity(memory, caller, UUID(ada))
+    assert await tables_with(archive, word) == {}

@@ -299,6 +299,62 @@ async def test_the_history_of_a_fact_tells_what_came_before_and_after(tools):
     assert (history["id"], history["memory_type"]) == (ids[1], "fact")
 
 
+async def test_a_long_history_says_so_and_is_read_page_by_page(tools, stranger, archive):
+    fact, other = await tools.fact(), await tools.fact(predicate="drink")
+    # Twenty events each moment: the order within one moment has to be the same on every page.
+    await archive.connection.execute(
+        "insert into memory_events (tenant_id, event_type, entity_type, entity_id, occurred_at)"
+        " select $1, 'fact_confirmed', 'fact', $2, now() + n / 20 * interval '1 second'"
+        " from generate_series(1, 2500) n",
+        tools.tenant,
+        fact,
+    )
+    page = await tools("memory_history", type="fact", id=fact)
+    assert (len(page["events"]), page["total"], page["truncated"]) == (200, 2501, True)
+    seen, pages = page["events"], 1
+    while page["next_cursor"]:
+        page = await tools("memory_history", type="fact", id=fact, cursor=page["next_cursor"], limit=300)
+        seen, pages = seen + page["events"], pages + 1
+    assert len({event["id"] for event in seen}) == len(seen) == 2501
+    assert pages == 9
+    assert [event["occurred_at"] for event in seen] == sorted(event["occurred_at"] for event in seen)
+    assert (page["total"], page["truncated"], page["next_cursor"]) == (2501, False, None)
+    for cursor in (other, "5"):
+        message = await tools.refusal("memory_history", type="fact", id=fact, cursor=cursor)
+        assert message.startswith("invalid_input: ")
+        assert "next_cursor" in message
+    theirs = await stranger.fact()
+    message = await stranger.refusal("memory_history", type="fact", id=theirs, cursor=seen[0]["id"])
+    assert message.startswith("invalid_input: the cursor is not from this memory's history.")
+
+
+async def test_a_long_chain_of_facts_says_so(tools, archive):
+    fact = await tools.fact()
+    await archive.connection.execute(
+        "with ids as (select n, case n when 0 then $2::uuid else gen_random_uuid() end as id"
+        " from generate_series(0, 201) n)"
+        " insert into facts (tenant_id, id, subject, predicate, content, validity, supersedes_id)"
+        " select $1, i.id, 'user', 'color', 'old', 'superseded', b.id from ids i join ids b on b.n = i.n - 1",
+        tools.tenant,
+        fact,
+    )
+    history = await tools("memory_history", type="fact", id=fact)
+    assert (len(history["superseded_by"]), history["chain_truncated"]) == (200, True)
+    rest = await tools("memory_history", type="fact", id=history["superseded_by"][-1]["id"])
+    assert (len(rest["superseded_by"]), len(rest["superseded"])) == (1, 200)
+
+
+async def test_more_dead_letters_than_are_listed_are_counted(tools, archive, memory):
+    await archive.connection.execute(
+        "insert into episodes (tenant_id, butler, content, consolidation_status)"
+        " select $1, $2, 'e', 'dead_letter' from generate_series(1, 120)",
+        tools.tenant,
+        memory.butler,
+    )
+    letters = await tools("memory_dead_letters")
+    assert (len(letters["dead_letters"]), letters["total"]) == (100, 120)
+
+
 async def test_a_rule_keeps_the_latest_reasons_and_not_thousands(tools, archive):
     rule = await tools.rule()
     for number in range(52):

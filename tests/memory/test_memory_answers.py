@@ -13,9 +13,10 @@ from fastmcp import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from butlers import app
 from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.tools import TOOLS
-from memory.memory_fixtures import Tools, build_tenant_server, serve_http, valid_arguments
+from memory.memory_fixtures import Tools, build_tenant_server, serve_http, valid_arguments, write_butler
 
 CODES = ("invalid_input", "not_found", "conflict", "already_exists", "forbidden")
 MEMORY_TOOLS = [tool.name for tool in TOOLS]
@@ -36,6 +37,8 @@ def assert_valid_answer(name: str, answer: Any) -> None:
         last = path.rsplit(".", 1)[-1]
         assert "embedding" not in last, (name, path)
         assert last != "search_vector", (name, path)
+        if value is None:
+            continue
         if isinstance(value, list):
             assert len(value) < 300, (name, path)
             assert not any(isinstance(each, float) for each in value), (name, path)
@@ -81,6 +84,45 @@ def test_a_vector_an_odd_id_and_a_time_without_offset_are_found():
     ):
         with pytest.raises((AssertionError, ValueError)):
             assert_valid_answer("a tool", bad)
+
+
+INTERNAL_COLUMNS = {"embedding", "embedding_version_id", "search_vector", "lease_token", "leased_until", "names"}
+
+
+async def test_a_record_has_every_column_of_its_row_and_null_where_there_is_nothing(tools, archive, memory):
+    stored = await tools("memory_store_episode", content="Had tea", butler=memory.butler)
+    ids = {"fact": await tools.fact(), "rule": await tools.rule(), "episode": stored["id"]}
+    records = {kind: await tools("memory_get", memory_type=kind, memory_id=each) for kind, each in ids.items()}
+    records["entity"] = await tools("entity_get", entity_id=await tools.entity())
+    for kind, record in records.items():
+        row = await archive.row(kind, record["id"])
+        assert set(row) - INTERNAL_COLUMNS <= set(record), kind
+        unset = {name for name, value in row.items() if value is None} - INTERNAL_COLUMNS
+        assert {name: record[name] for name in unset} == dict.fromkeys(unset), kind
+    assert records["episode"]["session_id"] is records["fact"]["supersedes_id"] is None
+    assert records["rule"]["last_applied_at"] is records["rule"]["provenance"] is None
+    assert records["entity"]["merged_into"] is None
+    [item] = await tools("memory_search", query="blue", types=["fact"])
+    assert None not in item.values(), "an item of a list leaves empty fields out"
+
+
+async def test_the_schema_shows_the_defaults_that_the_configuration_sets(tmp_path, environment, worker):
+    extra = "[modules.memory.retrieval]\ndefault_limit = 7\nmin_confidence = 0.3\ncontext_token_budget = 500"
+    folder = write_butler(tmp_path, f"memory_{worker}")
+    page = folder / "butler.toml"
+    page.write_text(f'{page.read_text()}max_episodes = 4321\n{extra}\ndefault_mode = "blended"\n')
+    async with (
+        app.open_butler(app.load_configuration(folder), environment) as opened,
+        app.open_server(opened) as server,
+        Client(server.mcp) as client,
+    ):
+        shown = {tool.name: tool.input_schema["properties"] for tool in await client.list_tools()}
+        answer = await client.call_tool("memory_run_episode_cleanup", {"dry_run": True})
+    assert shown["memory_run_episode_cleanup"]["max_entries"]["default"] == 4321
+    assert answer.structured_content["dry_run"]
+    search = {name: shown["memory_search"][name]["default"] for name in ("limit", "min_confidence", "mode")}
+    assert search == {"limit": 7, "min_confidence": 0.3, "mode": "blended"}
+    assert shown["memory_context"]["token_budget"]["default"] == 500
 
 
 REGISTERED = {
@@ -130,6 +172,65 @@ async def test_every_tool_takes_the_arguments_it_is_specified_with(tools):
 
 def _properties(offered: Any, name: str) -> Any:
     return offered[name].input_schema["properties"]
+
+
+@pytest.mark.parametrize("listed", ["food, drink", " food ,drink,", '["food", "drink"]', ["food", "drink"]])
+async def test_words_separated_by_commas_are_a_list_everywhere(tools, archive, listed):
+    fact, rule = await tools.fact(tags=listed), await tools.rule(tags=listed)
+    for kind, each in (("fact", fact), ("rule", rule)):
+        assert (await tools("memory_get", type=kind, id=each))["tags"] == ["food", "drink"]
+    entity = await tools.entity("Tea house", aliases=listed)
+    assert (await tools("entity_get", id=entity))["aliases"] == ["food", "drink"]
+    assert (await tools("entity_update", id=entity, aliases=listed))["aliases"] == ["food", "drink"]
+    hints = {"mentioned_with": listed}
+    assert [each["entity_id"] for each in await tools("entity_resolve", name="food", context_hints=hints)] == [entity]
+    found = await tools("memory_search", query="blue", types="fact, rule")
+    assert {each["memory_type"] for each in found} == {"fact", "rule"}
+
+
+async def test_an_item_of_a_list_keeps_its_comma_and_commas_alone_are_nothing(tools):
+    entity = await tools.entity("John Smith", aliases=["Smith, John"])
+    assert (await tools("entity_get", id=entity))["aliases"] == ["Smith, John"]
+    changed = await tools("entity_update", id=entity, aliases=" , ", canonical_name="J. Smith")
+    assert changed["aliases"] == ["Smith, John"], "nothing named, nothing removed"
+
+
+def enumerations(schema: Any, where: tuple[str, ...] = ()) -> list[tuple[str, list[str]]]:
+    """Return each argument that has an enumeration, with its words."""
+    if isinstance(schema, dict):
+        found = [(where[0], schema["enum"])] if "enum" in schema else []
+        properties = schema.get("properties", {})
+        inner = [(name, each) for name, each in schema.items() if name != "properties"]
+        inner += list(properties.items())
+        return found + [hit for name, each in inner for hit in enumerations(each, (*where, name)[:1])]
+    return [hit for each in schema for hit in enumerations(each, where)] if isinstance(schema, list) else []
+
+
+async def test_every_enumeration_of_every_tool_is_understood_in_any_case(tools, memory):
+    needed = await valid_arguments(tools, memory.butler)
+    checked = set()
+    for tool in await tools.client.list_tools():
+        for argument, words in enumerations(tool.input_schema):
+            for word in words:
+                arguments = {**needed[tool.name], argument: f" {word.title()} "}
+                answer = await tools.client.call_tool(tool.name, arguments, raise_on_error=False)
+                text = str(answer.content[0].text) if answer.is_error else ""
+                assert not text.startswith(("invalid_input: " + argument, "internal")), (tool.name, text)
+                checked.add((tool.name, argument))
+    expected = {"memory_type", "types", "mode", "permanence", "direction", "entity_type"}
+    assert {argument for _, argument in checked} == expected
+    assert len(checked) == 13
+    assert await tools("memory_search", query="tea", types=["RULE", "Fact"])
+
+
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_words_in_any_case_and_lists_with_commas_are_understood_over_http(butler, memory, caller, era):
+    server = build_tenant_server(butler, memory, caller.tenant, mode="local")
+    async with serve_http(server) as address, Client(address, mode=era) as client:
+        over_http = Tools(client, caller.tenant)
+        fact = await over_http.fact(permanence="Stable", tags="food, drink")
+        record = await over_http("memory_get", memory_type="FACT", memory_id=fact)
+    assert (record["permanence"], record["tags"]) == ("stable", ["food", "drink"])
 
 
 async def test_lists_as_text_and_blank_optionals_are_understood(tools, archive):

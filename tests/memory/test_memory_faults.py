@@ -259,13 +259,13 @@ class BrokenEmbedder:
         self._gives, self._seconds = gives, seconds
         self.version = EmbeddingVersion("all-MiniLM-L6-v2", "1", 384)
 
-    async def embed(self, _: str | None) -> list[float]:
+    async def embed(self, _: str | None, **_options: str) -> list[float]:
         await asyncio.sleep(self._seconds)
         if isinstance(self._gives, Exception):
             raise self._gives
         return list(self._gives)
 
-    async def embed_batch(self, texts: Any) -> list[list[float]]:
+    async def embed_batch(self, texts: Any, **_options: str) -> list[list[float]]:
         return [await self.embed(text) for text in texts]
 
     def count_tokens(self, text: str) -> int:
@@ -317,7 +317,37 @@ async def test_row_32_without_the_model_words_still_find_and_the_log_warns(
     text = await tools_without_model("memory_context", trigger_prompt="tea", butler=memory.butler)
     assert "drinks green tea" in text
     warnings = [record.getMessage() for record in caplog.records if record.name == "butlers.memory"]
-    assert warnings == ["the embedding model is not available; searching by keyword only"] * 4
+    assert warnings == ["searching by words alone: the embedding model is not installed"] * 4
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (NOT_INSTALLED, "the embedding model is not installed"),
+        (TimeoutError(), "the embedding model is busy: no answer within 5 s"),
+    ],
+    ids=["missing", "busy"],
+)
+async def test_row_32_an_answer_by_words_alone_says_so_and_why(butler, memory, caller, tools, caplog, error, reason):
+    await tools.fact("drinks green tea")
+    caplog.set_level(logging.WARNING, logger="butlers.memory")
+    server = build_tenant_server(butler, with_embedder(memory, BrokenEmbedder(error)), caller.tenant)
+    note = f"Searched by words alone: {reason}. Memories in other words are missing from this answer."
+    async with Client(server.mcp) as client:
+        for query in ("tea", "no word of it"):
+            result = await client.call_tool("memory_search", {"query": query})
+            assert [block.text for block in result.content][-1] == note
+            assert result.meta["notes"] == [note]
+            assert len(result.structured_content["result"]) == (1 if query == "tea" else 0)
+    assert {record.getMessage() for record in caplog.records} == {f"searching by words alone: {reason}"}
+
+
+async def test_an_answer_by_meaning_has_no_notes(butler, memory, caller, tools):
+    await tools.fact("drinks green tea")
+    async with Client(build_tenant_server(butler, memory, caller.tenant).mcp) as client:
+        result = await client.call_tool("memory_search", {"query": "tea"})
+    assert not any("words alone" in block.text for block in result.content)
+    assert "notes" not in (result.meta or {})
 
 
 async def test_row_32_without_the_model_a_semantic_search_and_a_write_say_so(

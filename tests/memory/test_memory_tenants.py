@@ -4,40 +4,13 @@ import asyncio
 import json
 import re
 import uuid
-from contextlib import asynccontextmanager
 
 import pytest
-from fastmcp import Client
-from fastmcp.client.transports import StreamableHttpTransport
 
-from butlers.host import api_keys
 from butlers.modules.memory.tools import TOOLS
-from memory.memory_fixtures import Tools, build_tenant_server, serve_http, valid_arguments
+from memory.memory_fixtures import valid_arguments
 
 NAMES = [tool.name for tool in TOOLS]
-
-
-@pytest.fixture(scope="session")
-async def address_with_keys(butler, memory):
-    """The address of a butler whose callers need a key."""
-    async with serve_http(build_tenant_server(butler, memory, "nobody", mode="keys")) as address:
-        yield address
-
-
-@pytest.fixture
-def tools_with_key(address_with_keys, archive):
-    """The tools over HTTP with a new key."""
-
-    @asynccontextmanager
-    async def open_tools(tenant: str, **options):
-        _, key = await api_keys.create_key(
-            archive.connection, api_keys.NewKey(tenant=tenant, actor="robot", **options)
-        )
-        headers = {"Authorization": f"Bearer {key}", "X-Request-Id": "request-1"}
-        async with Client(StreamableHttpTransport(address_with_keys, headers=headers)) as client:
-            yield Tools(client, tenant)
-
-    return open_tools
 
 
 async def test_no_tool_takes_another_tenant_from_an_ordinary_caller(tools, stranger, memory, archive):

@@ -439,10 +439,10 @@ class PausedEmbedder:
         self.count_tokens = engine.count_tokens
         self.started, self.may_finish = asyncio.Event(), asyncio.Event()
 
-    async def embed_batch(self, texts):
+    async def embed_batch(self, texts, **options):
         self.started.set()
         await self.may_finish.wait()
-        return await self._engine.embed_batch(texts)
+        return await self._engine.embed_batch(texts, **options)
 
 
 async def test_what_happens_to_a_memory_while_it_is_embedded_is_not_undone(

@@ -74,10 +74,10 @@ class PausedEmbedder:
         self.embed, self.count_tokens = engine.embed, engine.count_tokens
         self.started, self.may_finish = asyncio.Event(), asyncio.Event()
 
-    async def embed_batch(self, texts):
+    async def embed_batch(self, texts, **options):
         self.started.set()
         await self.may_finish.wait()
-        return await self._engine.embed_batch(texts)
+        return await self._engine.embed_batch(texts, **options)
 
 
 class MissingEmbedder:
@@ -86,10 +86,10 @@ class MissingEmbedder:
     def __init__(self, engine):
         self.version, self.count_tokens = engine.version, engine.count_tokens
 
-    async def embed(self, text):
+    async def embed(self, text, **_):
         raise Unavailable("the embedding model is not installed", hint="Install it.")
 
-    async def embed_batch(self, texts):
+    async def embed_batch(self, texts, **_):
         return [await self.embed(text) for text in texts]
 
 

@@ -19,7 +19,7 @@ from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.migrations import MEMORY
 from butlers.modules.memory.operations import cleanup, consolidation, decay_sweep, index_upkeep, reembedding
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.tools import TOOLS
+from butlers.modules.memory.tools import TOOLS, configured_defaults
 
 
 class MemoryModule:
@@ -61,8 +61,10 @@ class MemoryModule:
 
     def tools(self) -> Sequence[Tool]:
         """The tools of the configured toolset."""
-        toolsets = ("core", "full") if self.state.config.toolset == "full" else ("core",)
-        return [tool for tool in TOOLS if tool.toolset in toolsets]
+        config = self.state.config
+        toolsets = ("core", "full") if config.toolset == "full" else ("core",)
+        defaults = configured_defaults(config)
+        return [replace(tool, defaults=defaults.get(tool.name, {})) for tool in TOOLS if tool.toolset in toolsets]
 
     def jobs(self) -> Sequence[Job]:
         """The jobs of the configured schedule."""

@@ -46,6 +46,10 @@ class TtlCache(Generic[T]):
             self._entries.popitem(last=False)
         return value
 
+    def forget(self, key: Hashable) -> None:
+        """Remove a value, so that the next `get` loads it again."""
+        self._entries.pop(key, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -89,9 +93,9 @@ class Memory:
         """Log a warning with the butler's name."""
         log.warning(message, extra={"butler": self.butler})
 
-    async def embed(self, text: str) -> EmbeddedText:
+    async def embed(self, caller: Caller, text: str) -> EmbeddedText:
         """The vector of a text with the version that made it."""
-        return EmbeddedText(await self.embedder.embed(text), self.embedder.version.id)
+        return EmbeddedText(await self.embedder.embed(text, tenant=caller.tenant), self.embedder.version.id)
 
     def scopes(self, scope: str | None) -> Sequence[str] | None:
         """The scopes a search covers: None (all) for '*', else global and one scope, by default this butler's."""

@@ -12,6 +12,7 @@ from butlers.modules.memory.domain.errors import UnknownEntityType
 from butlers.modules.memory.domain.model import MAX_KEY_CHARACTERS, sanitize_text, validate_short_text
 
 MAX_ALIASES = 1_000
+MAX_ALIASES_BYTES = 65_536
 MAX_METADATA_BYTES = 65_536
 MAX_METADATA_DEPTH = 32
 MERGED_INTO = "merged_into"
@@ -86,6 +87,8 @@ def validate_aliases(aliases: Iterable[str], canonical_name: str | None) -> tupl
     distinct = distinct_names((validate_name("alias", alias) for alias in aliases), excluding=canonical_name)
     if len(distinct) > MAX_ALIASES:
         raise InvalidInput(f"{len(distinct)} aliases are too many", hint=f"Send {MAX_ALIASES} at most.")
+    if (size := sum(len(alias.encode()) for alias in distinct)) > MAX_ALIASES_BYTES:
+        raise InvalidInput(f"the aliases take {size} bytes", hint=f"Send {MAX_ALIASES_BYTES} bytes at most in all.")
     return distinct
 
 

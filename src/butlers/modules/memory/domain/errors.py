@@ -1,6 +1,6 @@
 """Faults of the memory module; each hint tells the agent what to do next."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from butlers.errors import AlreadyExists, Conflict, InvalidInput, NotFound
@@ -73,6 +73,15 @@ class EpisodesDoNotDecay(InvalidInput, ValueError):
         super().__init__("an episode can't be confirmed")
 
 
+class EpisodesCannotBeEdited(InvalidInput):
+    """A caller tried to edit an episode."""
+
+    hint = "Edit the facts and rules that were learned from it."
+
+    def __init__(self) -> None:
+        super().__init__("an episode can't be edited")
+
+
 class MemoryNotLive(Conflict):
     """The state of the memory does not allow the change."""
 
@@ -84,6 +93,7 @@ class MemoryNotLive(Conflict):
     def __init__(self, memory_type: str, memory_id: object, state: str) -> None:
         hint = self._HINTS.get(state, f"Store a new {memory_type} instead, or restore this one.")
         super().__init__(f"the {memory_type} {memory_id} is {state}", hint=hint)
+        self.state = state
 
 
 class IdempotencyKeyReused(Conflict):
@@ -93,3 +103,20 @@ class IdempotencyKeyReused(Conflict):
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the idempotency_key {key} was used with other arguments")
+
+
+class ChangedSince(Conflict):
+    """The fields that an act set have other values by now."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        super().__init__(f"changed since: {', '.join(fields)}")
+        self.fields = fields
+
+
+class CannotUndo(Conflict):
+    """The call can't be undone."""
+
+    hint = "Look at the history of the memory, and change it by hand."
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"this can't be undone: {reason}")

@@ -164,6 +164,37 @@ class NewRule(_NewMemory):
         return self.permanence.decay_rate if self.permanence else CANDIDATE_DECAY_RATE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEdit:
+    """A validated change of a fact or rule in place; a field that is None stays unchanged."""
+
+    importance: float | None = None
+    permanence: Permanence | None = None
+    tags: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise InvalidInput("the change is empty", hint="Send an importance, a permanence or tags.")
+        if self.importance is not None:
+            object.__setattr__(self, "importance", validate_importance(self.importance))
+        if self.tags is not None:
+            object.__setattr__(self, "tags", validate_tags(self.tags))
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of the fields that are sent."""
+        return [name for name in ("importance", "permanence", "tags") if getattr(self, name) is not None]
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns that facts and rules share."""
+        return {
+            "permanence": self.permanence,
+            "decay_rate": self.permanence.decay_rate if self.permanence else None,
+            "tags": self.tags,
+        }
+
+
 def fact_key(scope: str, subject: str, predicate: str, entity_id: UUID | None) -> str:
     """The key of a fact: scope, entity (or subject if it has none) and predicate."""
     topic = f"entity {entity_id}" if entity_id else f"subject {subject}"

@@ -8,7 +8,7 @@ _KEYWORD_ARGUMENTS = "text, text, text[], text[], text[], text[], text[], double
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_005",
+    head="mem_007",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",
@@ -23,6 +23,7 @@ MEMORY = Branch(
         # UPDATE, because a worker locks the rows it takes.
         "table claimable_episodes": "select, update",
         "table consolidation_runs": "select, insert, update, delete",
+        "table edit_history": "select, insert, update, delete",
         "function memory_backlog()": "execute",
         "function consolidation_groups(bigint)": "execute",
         "function memory_tenants()": "execute",
@@ -38,5 +39,7 @@ MEMORY = Branch(
         "function find_entities_by_alias(text, text, bigint)": "execute",
         "function find_entities_by_part(text, text, bigint)": "execute",
         "function find_entities_by_similarity(text, text, bigint)": "execute",
+        "function find_entity_twins(bigint, bigint)": "execute",
+        "function list_entities_by_name(text, text, text, uuid, boolean, bigint)": "execute",
     },
 )

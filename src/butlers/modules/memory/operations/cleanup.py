@@ -12,7 +12,7 @@ from butlers.modules.memory.store import cleanup
 ACTOR = "cleanup"
 BATCH = 2_000
 REQUEST_DAYS, RUN_DAYS = 30, 180
-"""Retention of stored answers to requests, and of the records of consolidation runs."""
+"""Retention of stored answers to requests and words that edits replaced, and of the records of consolidation runs."""
 
 
 @dataclass(slots=True)

@@ -66,6 +66,8 @@ class ConsolidationReport:
     def answer(self) -> Answer:
         """The report as the answer of a tool."""
         total = self.record
+        errors = [*self.notes, *total.errors, *total.parse_errors]
+        unlisted = len(errors) - MAX_LISTED
         return {
             "dry_run": False,
             "status": "finished",
@@ -80,7 +82,7 @@ class ConsolidationReport:
                 "estimated": total.tokens_estimated,
             },
             "learned": self.learned[:MAX_LISTED],
-            "errors": [*self.notes, *total.errors, *total.parse_errors][:MAX_LISTED],
+            "errors": errors[:MAX_LISTED] + ([f"{unlisted} more errors"] if unlisted > 0 else []),
         }
 
 
@@ -105,7 +107,8 @@ async def preview(memory: Memory, caller: Caller, *, all_tenants: bool = False) 
         member = replace(caller, tenant=group.tenant)
         async with memory.transaction(member) as tx:
             limit = await consolidation_batch.batch_size(memory, tx, member, group.butler)
-            episodes = await consolidation.claimable_episodes(tx, member, group.butler, limit)
+            max_characters = consolidation_batch.content_limit(memory)
+            episodes = await consolidation.claimable_episodes(tx, member, group.butler, limit, max_characters)
         if episodes:
             prompt = await _build_prompt(memory, member, group.butler, episodes)
             prompts.append(
@@ -178,7 +181,9 @@ async def consolidate_in_background(memory: Memory, caller: Caller, *, seconds: 
 def _log_background_failure(task: "asyncio.Task[Answer]") -> None:
     """Log the error of a run whose caller has already been answered."""
     if not task.cancelled() and (error := task.exception()):
-        log.warning("a consolidation run failed", exc_info=error)
+        fault = as_fault(error)
+        reason = {"reason": str(fault)} if fault else None
+        log.warning("a consolidation run failed", extra=reason, exc_info=None if fault else error)
 
 
 async def _consolidate_group(
@@ -257,13 +262,7 @@ async def _ask_and_apply(
     prompt = await _build_prompt(memory, caller, batch.butler, batch.episodes)
     batch = await consolidation_batch.release_excess(memory, caller, batch, prompt.episode_count)
     record.episodes = len(batch.episodes)
-    # A failed session uses tokens too, but does not report them.
-    record.input_tokens, record.tokens_estimated = prompt.tokens, True
-    try:
-        session = spawner.spawn(caller, prompt.text, trigger_source=TRIGGER_SOURCE, internal=True)
-        output = await _run_unless_lost(lost, session)
-    except TimedOut as fault:
-        raise SessionFailed(fault.message) from fault
+    output = await _run_session(memory, spawner, caller, batch, prompt, record, lost)
     await _record_usage(memory, output, record)
     result = await asyncio.to_thread(consolidation_output.parse_output, output.text)
     record.parse_errors = list(result.parse_errors)
@@ -288,6 +287,38 @@ async def _build_prompt(memory: Memory, caller: Caller, butler: str, episodes: S
         max_tokens=memory.config.consolidation.max_prompt_tokens,
         count=memory.embedder.count_tokens,
     )
+
+
+async def _run_session(
+    memory: Memory,
+    spawner: Spawner,
+    caller: Caller,
+    batch: EpisodeBatch,
+    prompt: Prompt,
+    record: RunRecord,
+    lost: "asyncio.Future[None]",
+) -> SessionResult:
+    """Return the result of the batch's session. Tokens count from its start, and none if it did not run."""
+
+    async def book_prompt() -> None:
+        # Written here, not at the end: a failed session uses tokens too, and so does one whose butler is killed.
+        async with memory.transaction(caller) as tx:
+            await consolidation.book_prompt(tx, caller, batch.run_id, prompt.tokens)
+        record.input_tokens, record.tokens_estimated = prompt.tokens, True
+
+    session = spawner.spawn(caller, prompt.text, trigger_source=TRIGGER_SOURCE, internal=True, on_start=book_prompt)
+    try:
+        return await _run_unless_lost(lost, session)
+    except SessionFailed:
+        raise
+    except Unavailable:
+        # The runtime could not be reached.
+        record.input_tokens, record.tokens_estimated = 0, False
+        raise
+    except TimedOut as fault:
+        if not record.tokens_estimated:
+            raise
+        raise SessionFailed(fault.message) from fault
 
 
 async def _record_usage(memory: Memory, output: SessionResult, record: RunRecord) -> None:
@@ -316,10 +347,11 @@ async def _run_unless_lost(lost: "asyncio.Future[None]", session: Awaitable[Sess
             await asyncio.wait({task})
 
 
-async def list_dead_letters(memory: Memory, caller: Caller, limit: int) -> list[dict[str, Any]]:
-    """Return dead-lettered episodes with their last error."""
+async def list_dead_letters(memory: Memory, caller: Caller, limit: int) -> Answer:
+    """Return the first dead-lettered episodes with their last error, and the number of all."""
     async with memory.transaction(caller) as tx:
-        return await consolidation.dead_letters(tx, caller, limit)
+        episodes, total = await consolidation.dead_letters(tx, caller, limit)
+    return {"dead_letters": episodes, "total": total}
 
 
 async def retry_dead_letters(memory: Memory, caller: Caller, ids: Sequence[UUID] | None, request: Request) -> Answer:

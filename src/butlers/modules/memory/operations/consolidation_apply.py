@@ -29,9 +29,10 @@ from butlers.modules.memory.domain.model import (
     Relation,
 )
 from butlers.modules.memory.domain.rule_fingerprint import fingerprint
+from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.writing import store_fact_in
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import consolidation, events, facts, links, memories, rules
+from butlers.modules.memory.store import consolidation, events, facts, links, memories, rules, states
 from butlers.modules.memory.store.consolidation import EpisodeBatch, LeasedEpisode, RunRecord
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import Event
@@ -196,6 +197,7 @@ class BatchExecutor:
         if (existing := await self._find_same_rule(rule, vector, self.latest(evidence))) is not None:
             await self._confirm_existing(MemoryType.RULE, existing, evidence)
             return
+        confidence = RULE_CONFIDENCE * self.distilled_confidence
         rule_id = await rules.insert(
             self.tx,
             self.caller,
@@ -203,10 +205,10 @@ class BatchExecutor:
             vector,
             source_butler=self.batch.butler,
             source_episode_id=evidence[0],
-            confidence=RULE_CONFIDENCE * self.distilled_confidence,
+            confidence=confidence,
         )
-        created = Event("rule_created", MemoryType.RULE, rule_id, {"scope": rule.scope, **_BY_CONSOLIDATION})
-        await events.append(self.tx, self.caller, created)
+        payload = {"scope": rule.scope, "confidence": confidence, **_BY_CONSOLIDATION}
+        await events.append(self.tx, self.caller, Event("rule_created", MemoryType.RULE, rule_id, payload))
         await self._add_learned(rule, rule_id, evidence)
         self.record.rules_created += 1
 
@@ -238,10 +240,11 @@ class BatchExecutor:
 
     async def _confirm_existing(self, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
         supported = await links.is_independent(self.tx, self.caller, memory_type, memory_id, evidence)
+        before = await states.lock(self.tx, self.caller, memory_type, [memory_id])
         if await memories.confirm(self.tx, self.caller, memory_type, memory_id, supported=supported) is None:
             raise NotFound(f"the {memory_type} {memory_id} is no longer live")
-        event = Event(f"{memory_type}_confirmed", memory_type, memory_id, _BY_CONSOLIDATION)
-        await events.append(self.tx, self.caller, event)
+        event_type = f"{memory_type}_confirmed"
+        await append_changes(self.tx, self.caller, event_type, memory_type, before, _BY_CONSOLIDATION, always=True)
         await self._add_support(memory_type, memory_id, evidence)
 
     async def _add_support(self, memory_type: MemoryType, memory_id: UUID, evidence: Sequence[UUID]) -> None:
@@ -288,7 +291,8 @@ async def prepare_actions(
         for number, extracted in enumerate(getattr(result, section))
     ]
     texts = [each.new.searchable for each in actions if isinstance(each.new, (NewFact, NewRule))]
-    version, vectors = memory.embedder.version.id, await memory.embedder.embed_batch(texts)
+    vectors = await memory.embedder.embed_batch(texts, tenant=caller.tenant)
+    version = memory.embedder.version.id
     return actions, {text: EmbeddedText(vector, version) for text, vector in zip(texts, vectors, strict=True)}
 
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.errors import Fault
+from butlers.modules.memory.domain.consolidation_prompt import max_content_characters
 from butlers.modules.memory.domain.model import MemoryType, sanitize_text
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events
@@ -40,7 +41,9 @@ async def _claim_batch(memory: Memory, caller: Caller, butler: str) -> EpisodeBa
         if not await consolidation.lock_group_if_free(tx, caller, butler):
             return None
         limit = await batch_size(memory, tx, caller, butler)
-        episodes = await consolidation.claim(tx, caller, batch, lease_seconds=lease_seconds, limit=limit)
+        episodes = await consolidation.claim(
+            tx, caller, batch, lease_seconds=lease_seconds, limit=limit, max_characters=content_limit(memory)
+        )
         if not episodes:
             return None
         await consolidation.begin_run(tx, caller, batch, len(episodes))
@@ -54,6 +57,11 @@ async def batch_size(memory: Memory, tx: Connection, caller: Caller, butler: str
     """
     failures = await consolidation.attempts(tx, caller, butler)
     return max(1, memory.config.consolidation.batch_size >> failures)
+
+
+def content_limit(memory: Memory) -> int:
+    """Return the number of characters of an episode that are fetched for a prompt."""
+    return max_content_characters(memory.config.consolidation.max_prompt_tokens)
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,8 @@
 """Context block a session starts with. Building it writes nothing, so the same memories give the same block."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from butlers.caller import Caller
 from butlers.errors import Unavailable
@@ -13,6 +15,7 @@ from butlers.modules.memory.domain.context_block import (
     rule_line,
 )
 from butlers.modules.memory.domain.model import MAX_SCOPE_CHARACTERS, MemoryType, SearchMode, validate_short_text
+from butlers.modules.memory.domain.ranking import Candidate
 from butlers.modules.memory.domain.text import validate_query
 from butlers.modules.memory.operations.reading import embed_query, rank_for_recall
 from butlers.modules.memory.runtime import Memory
@@ -21,6 +24,8 @@ from butlers.modules.memory.store import episodes, memories
 MAX_RECALLED = 20
 MAX_EPISODES = 20
 
+Row = Mapping[str, Any]
+
 
 async def build_context(
     memory: Memory, caller: Caller, trigger_prompt: str, butler: str, token_budget: int | None
@@ -28,7 +33,7 @@ async def build_context(
     """Return the facts, rules and recent episodes that matter for this prompt, within the token budget."""
     butler = memory.check_butler(caller, validate_short_text("butler", butler, MAX_SCOPE_CHARACTERS))
     query = validate_query(trigger_prompt, "trigger_prompt")
-    embedding, mode = await embed_query(memory, query, SearchMode(memory.config.retrieval.recall_mode))
+    embedding, mode = await embed_query(memory, caller, query, SearchMode(memory.config.retrieval.recall_mode))
     kinds = (MemoryType.FACT, MemoryType.RULE)
     budget = token_budget or memory.config.retrieval.context_token_budget
     # A content over this length can't fit. It is left out before anything reads it: a memory may hold a megabyte.
@@ -41,31 +46,37 @@ async def build_context(
     fitting = [
         (each.candidate, row) for each in scored if len((row := rows[each.candidate.id])["content"]) <= max_characters
     ]
-    fact_lines = [
-        fact_line(row["subject"], row["predicate"], row["content"], candidate.confidence or 0.0)
-        for candidate, row in fitting
-        if candidate.memory_type is MemoryType.FACT
-    ]
-    rule_lines = [
-        rule_line(row["content"], row["maturity"], row["effectiveness_score"])
-        for candidate, row in fitting
-        if candidate.memory_type is MemoryType.RULE
-    ]
-    episode_lines = [
-        episode_line(row["content"], row["created_at"]) for row in recent if len(row["content"]) <= max_characters
-    ]
+    recent = [row for row in recent if len(row["content"]) <= max_characters]
+    # In a thread: escaping and counting all of it takes milliseconds.
+    return await asyncio.to_thread(_render, memory, fitting, recent, budget)
+
+
+def _render(memory: Memory, scored: Sequence[tuple[Candidate, Row]], recent: Sequence[Row], budget: int) -> str:
     quotas = memory.config.retrieval.section_quotas
+    episode_lines = [episode_line(row["content"], row["created_at"]) for row in recent]
     sections = (
-        Section("Key Facts", fact_lines, quotas.facts),
-        Section("Active Rules", rule_lines, quotas.rules),
+        Section("Key Facts", _fact_lines(scored), quotas.facts),
+        Section("Active Rules", _rule_lines(scored), quotas.rules),
         Section("Recent Episodes", episode_lines, quotas.episodes),
     )
-    return await asyncio.to_thread(_render, memory, sections, budget)
-
-
-def _render(memory: Memory, sections: tuple[Section, ...], budget: int) -> str:
     try:
         return render_context(sections, budget, memory.embedder.count_tokens)
     except Unavailable:
         # Without the tokenizer each byte counts as a token, so the block never exceeds the budget.
         return render_context(sections, budget, lambda text: len(text.encode()))
+
+
+def _fact_lines(scored: Sequence[tuple[Candidate, Row]]) -> list[str]:
+    return [
+        fact_line(row["subject"], row["predicate"], row["content"], candidate.confidence or 0.0)
+        for candidate, row in scored
+        if candidate.memory_type is MemoryType.FACT
+    ]
+
+
+def _rule_lines(scored: Sequence[tuple[Candidate, Row]]) -> list[str]:
+    return [
+        rule_line(row["content"], row["maturity"], row["effectiveness_score"])
+        for candidate, row in scored
+        if candidate.memory_type is MemoryType.RULE
+    ]

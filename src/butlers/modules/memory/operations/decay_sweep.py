@@ -150,7 +150,7 @@ async def invert_rules(memory: Memory, caller: Caller) -> int:
         if not harmful:
             return inverted
         warnings = [anti_pattern_content(rule.content, rule.reasons) for rule in harmful]
-        vectors = await memory.embedder.embed_batch(warnings)
+        vectors = await memory.embedder.embed_batch(warnings, tenant=caller.tenant)
         embedded = [EmbeddedText(vector, memory.embedder.version.id) for vector in vectors]
         inverted += await retry_when_busy(
             _write_inversions, memory, caller, list(zip(harmful, warnings, embedded, strict=True))

@@ -11,9 +11,10 @@ from butlers.modules.memory.domain.entity_merge import ConflictResolution, Merge
 from butlers.modules.memory.domain.entity_resolution import FUZZY_FROM, ResolutionHints, ScoredCandidate
 from butlers.modules.memory.domain.errors import EntityMergedWithItself
 from butlers.modules.memory.domain.model import MemoryType, Relation
+from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import entities, events, links
+from butlers.modules.memory.store import entities, events, links, states
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.links import Link
 
@@ -33,12 +34,12 @@ async def create(memory: Memory, caller: Caller, entity: NewEntity, request: Req
 
 
 async def get(memory: Memory, caller: Caller, entity_id: UUID) -> Answer:
-    """Return an entity; a merged one has the id of its successor in `merged_into`."""
+    """Return an entity; `merged_into` is the id of a merged one's successor, else None."""
     async with memory.transaction(caller) as tx:
-        found = dict(await entities.get(tx, caller, entity_id))
-        if MERGED_INTO in found["metadata"]:
-            found["merged_into"] = await entities.successor(tx, caller, entity_id)
-    return {**found, "entity_id": entity_id}
+        found = await entities.get(tx, caller, entity_id)
+        is_merged = MERGED_INTO in found["metadata"]
+        merged_into = await entities.successor(tx, caller, entity_id) if is_merged else None
+    return {**found, "entity_id": entity_id, "merged_into": merged_into}
 
 
 async def list_entities(
@@ -54,8 +55,9 @@ async def update(memory: Memory, caller: Caller, entity_id: UUID, change: Entity
 
     async def work(tx: Connection) -> Answer:
         _, entity_type = (await entities.lock(tx, caller, entity_id))[entity_id]
+        before = await states.fetch(tx, caller, _ENTITY, [entity_id])
         row = dict(await entities.update(tx, caller, entity_id, entity_type, change))
-        await events.append(tx, caller, Event("entity_updated", _ENTITY, entity_id, {"fields": change.fields}))
+        await append_changes(tx, caller, "entity_updated", _ENTITY, before, {"fields": change.fields}, always=True)
         ids = {"id": str(entity_id), "entity_id": str(entity_id), "changed": change.fields}
         return {**ids, **row, "updated_at": row["updated_at"].isoformat()}
 
@@ -133,4 +135,4 @@ async def _supersede_conflicts(
 
 def _superseded_event(conflict: ConflictResolution) -> Event:
     payload = {"superseded_by": str(conflict.kept.id), "by": "entity_merge"}
-    return Event("fact_superseded", MemoryType.FACT, conflict.superseded.id, payload)
+    return events.fact_superseded(conflict.superseded.id, conflict.superseded.confidence, payload)

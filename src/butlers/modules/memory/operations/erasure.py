@@ -12,7 +12,7 @@ from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.batching import Progress, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import erasure, events, vector_indexes
+from butlers.modules.memory.store import erasure, events, states, vector_indexes
 from butlers.modules.memory.store.events import Event
 
 BATCH = 2_000
@@ -30,18 +30,20 @@ async def erase_memory(memory: Memory, caller: Caller, kind: MemoryType, memory_
         await erasure.erase_traces(tx, caller, kind, [memory_id])
         await events.append(tx, caller, Event(f"{kind}_erased", kind, memory_id))
         mentions = await _find_mentions(tx, caller, [text])
-    return {"erased": {f"{kind}s": 1}, "mentions": mentions, "vacuumed": await _vacuum(memory)}
+    return {"erased": {f"{kind}s": 1}, **mentions, "vacuumed": await _vacuum(memory)}
 
 
 async def erase_entity(memory: Memory, caller: Caller, entity_id: UUID) -> Answer:
     """Erase an entity and all facts about it; return where its names still occur. Raises `EntityNotFound`."""
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+        # Locked first: a fact that is stored about it meanwhile would keep it from being deleted.
+        await states.lock(tx, caller, "entity", [entity_id])
         facts = await erasure.erase_facts_of_entity(tx, caller, entity_id)
         erased = await erasure.erase_entity(tx, caller, entity_id)
         if not erased:
             raise EntityNotFound(entity_id)
         await erasure.erase_traces(tx, caller, MemoryType.FACT, facts)
-        await erasure.erase_stored_answers(tx, caller, list(erased))
+        await erasure.erase_words(tx, caller, "entity", list(erased))
         await events.append(
             tx,
             caller,
@@ -50,7 +52,7 @@ async def erase_entity(memory: Memory, caller: Caller, entity_id: UUID) -> Answe
         )
         mentions = await _find_mentions(tx, caller, [name for names in erased.values() for name in names])
     counts = {"facts": len(facts), "entities": len(erased)}
-    return {"erased": counts, "mentions": mentions, "vacuumed": await _vacuum(memory)}
+    return {"erased": counts, **mentions, "vacuumed": await _vacuum(memory)}
 
 
 async def erase_tenant(memory: Memory, caller: Caller, *, progress: Progress = no_progress) -> Answer:
@@ -75,15 +77,16 @@ async def _erase_rows(memory: Memory, caller: Caller, table: str) -> int:
         return await erasure.erase_rows(tx, caller, table, BATCH)
 
 
-async def _find_mentions(tx: Connection, caller: Caller, phrases: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the memories and sessions that still contain one of the erased phrases."""
+async def _find_mentions(tx: Connection, caller: Caller, phrases: Sequence[str]) -> dict[str, Any]:
+    """Return the first memories and sessions that still contain one of the erased phrases."""
     found = {
         mention: None
         for each in dict.fromkeys(phrases)
         if each.strip()
-        for mention in await erasure.find_mentions(tx, caller, each[:_MAX_PHRASE_CHARACTERS], MAX_MENTIONS)
+        for mention in await erasure.find_mentions(tx, caller, each[:_MAX_PHRASE_CHARACTERS], MAX_MENTIONS + 1)
     }
-    return [{"kind": kind, "id": str(memory_id)} for kind, memory_id in list(found)[:MAX_MENTIONS]]
+    listed = [{"kind": kind, "id": str(memory_id)} for kind, memory_id in list(found)[:MAX_MENTIONS]]
+    return {"mentions": listed, "mentions_truncated": len(found) > MAX_MENTIONS}
 
 
 async def _vacuum(memory: Memory) -> bool:

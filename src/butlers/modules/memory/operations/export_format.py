@@ -23,8 +23,8 @@ from pydantic_core import from_json
 
 from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.model import MAX_IMPORTANCE, Maturity, MemoryType, Permanence, Relation, fact_text
-from butlers.modules.memory.domain.text import one_line
 from butlers.modules.memory.store.export_import import MEMORY_KINDS, RECORD_ORDER, RecordKind
+from butlers.prompt_text import fold_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +48,7 @@ class InvalidExportFile(InvalidInput):
     hint = "Nothing was imported. Fix that line, or export again."
 
     def __init__(self, line: int, problem: str) -> None:
-        super().__init__(f"line {line}: {one_line(problem)}")
+        super().__init__(f"line {line}: {fold_line(problem)}")
 
 
 class _StrictModel(BaseModel):

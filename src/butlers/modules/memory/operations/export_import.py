@@ -228,7 +228,8 @@ class _Importer:
             if each.embedding and each.embedding_version_id == version
         }
         missing = [each for each in memories if each.id not in given]
-        embedded = await self._memory.embedder.embed_batch([each.searchable for each in missing])
+        texts = [each.searchable for each in missing]
+        embedded = await self._memory.embedder.embed_batch(texts, tenant=self._caller.tenant)
         vectors = given | {each.id: vector for each, vector in zip(missing, embedded, strict=True)}
         return [SearchableText(each.id, truncate_for_index(each.searchable), vectors[each.id]) for each in memories]
 

@@ -9,10 +9,10 @@ from butlers.modules.memory.domain import maturity
 from butlers.modules.memory.domain.errors import EpisodesDoNotDecay, MemoryNotFound, MemoryNotLive
 from butlers.modules.memory.domain.maturity import TrackRecord
 from butlers.modules.memory.domain.model import Maturity, MemoryType, sanitize_text
+from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import events, memories, rules
-from butlers.modules.memory.store.events import Event
+from butlers.modules.memory.store import memories, rules, states
 
 MAX_REASON_CHARACTERS = 1_000
 MAX_REASONS = 50
@@ -26,10 +26,11 @@ async def confirm(
         raise EpisodesDoNotDecay
 
     async def work(tx: Connection) -> Answer:
+        before = await states.lock(tx, caller, memory_type, [memory_id])
         confirmed = await memories.confirm(tx, caller, memory_type, memory_id)
         if confirmed is None:
             raise await refusal_for(tx, caller, memory_type, memory_id)
-        await events.append(tx, caller, Event(f"{memory_type}_confirmed", memory_type, memory_id))
+        await append_changes(tx, caller, f"{memory_type}_confirmed", memory_type, before, always=True)
         return {
             "id": str(memory_id),
             "memory_type": memory_type.value,
@@ -89,6 +90,7 @@ async def _write_mark(
     metadata: dict[str, Any],
     reason: str | None,
 ) -> Answer:
+    before = await states.fetch(tx, caller, MemoryType.RULE, [rule_id])
     await rules.write_track_record(tx, caller, rule_id, after, level, metadata)
     await rules.record_application(tx, caller, rule_id, outcome, reason)
     payload = {
@@ -96,15 +98,10 @@ async def _write_mark(
         "maturity_before": after.maturity.value,
         "needs_inversion": bool(metadata.get("needs_inversion")),
     }
-    await events.append(tx, caller, Event(f"rule_marked_{outcome}", MemoryType.RULE, rule_id, payload))
-    return {
-        "id": str(rule_id),
-        "applied_count": after.applied,
-        "success_count": after.successes,
-        "harmful_count": after.harms,
-        "effectiveness_score": after.effectiveness,
-        **payload,
-    }
+    counts = {"applied_count": after.applied, "success_count": after.successes, "harmful_count": after.harms}
+    told = {**payload, **counts, "effectiveness": after.effectiveness}
+    await append_changes(tx, caller, f"rule_marked_{outcome}", MemoryType.RULE, before, told, always=True)
+    return {"id": str(rule_id), **counts, "effectiveness_score": after.effectiveness, **payload}
 
 
 async def refusal_for(

@@ -9,16 +9,16 @@ import asyncpg
 from butlers import cron
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.errors import Conflict
+from butlers.errors import Conflict, InvalidInput
 from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.feedback import refusal_for
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import consolidation, events, facts, links, memories, stats
-from butlers.modules.memory.store.events import Event
+from butlers.modules.memory.store import consolidation, events, facts, links, memories, states, stats
 
-MAX_HISTORY = 200
+MAX_CHAIN = 200
 _FORGOTTEN_STATE = {MemoryType.FACT: "retracted", MemoryType.RULE: "forgotten", MemoryType.EPISODE: "forgotten"}
 
 
@@ -30,8 +30,9 @@ async def forget(
     async def work(tx: Connection) -> Answer:
         forgotten_state = _FORGOTTEN_STATE[memory_type]
         answer = {"id": str(memory_id), "memory_type": memory_type.value, "state": forgotten_state, "forgotten": True}
+        before = await states.lock(tx, caller, memory_type, [memory_id])
         if await memories.forget(tx, caller, memory_type, [memory_id]):
-            await events.append(tx, caller, Event(f"{memory_type}_forgotten", memory_type, memory_id))
+            await append_changes(tx, caller, f"{memory_type}_forgotten", memory_type, before)
             return answer
         if await memories.lifecycle_state(tx, caller, memory_type, memory_id) == forgotten_state:
             return {**answer, "already": True}
@@ -47,14 +48,14 @@ async def restore(
 
     async def work(tx: Connection) -> Answer:
         try:
-            restored = await memories.restore(tx, caller, memory_type, memory_id)
+            before = await memories.restore(tx, caller, memory_type, memory_id)
         except asyncpg.UniqueViolationError:
             raise Conflict(
                 f"another fact has the key of {memory_id}", hint="Forget the other fact first, or store a new one."
             ) from None
-        if not restored:
+        if before is None:
             raise await refusal_for(tx, caller, memory_type, memory_id)
-        await events.append(tx, caller, Event(f"{memory_type}_restored", memory_type, memory_id))
+        await append_changes(tx, caller, f"{memory_type}_restored", memory_type, before)
         return {"id": str(memory_id), "memory_type": memory_type.value, "restored": True}
 
     return await run_once(memory.transaction(caller), caller, request, work)
@@ -118,18 +119,29 @@ async def list_links(
     return [{name: value for name, value in link.items() if name != "gone" or value} for link in found]
 
 
-async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Answer:
-    """Return the events of a memory, the facts it superseded and the facts that superseded it."""
+async def memory_history(
+    memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, limit: int, cursor: UUID | None
+) -> Answer:
+    """Return a page of the events of a memory, the facts it superseded and the facts that superseded it.
+
+    The cursor is the last event of the page before. Raises `InvalidInput` if it is none of this memory.
+    """
     async with memory.transaction(caller) as tx:
         if await memories.lifecycle_state(tx, caller, memory_type, memory_id) is None:
             raise MemoryNotFound(memory_type, memory_id)
-        trail = await events.of_memory(tx, caller, memory_type, memory_id, MAX_HISTORY)
+        page = await events.of_memory(tx, caller, memory_type, memory_id, after=cursor, limit=limit)
+        if page is None:
+            raise InvalidInput("the cursor is not from this memory's history", hint="Send a next_cursor of it.")
         is_fact = memory_type is MemoryType.FACT
-        before, after = await facts.supersession_chain(tx, caller, memory_id, MAX_HISTORY) if is_fact else ([], [])
+        before, after = await facts.supersession_chain(tx, caller, memory_id, MAX_CHAIN + 1) if is_fact else ([], [])
     return {
         "id": memory_id,
         "memory_type": memory_type.value,
-        "events": trail,
-        "superseded": before,
-        "superseded_by": after,
+        "events": page.events,
+        "total": page.total,
+        "truncated": page.has_more,
+        "next_cursor": page.events[-1]["id"] if page.has_more else None,
+        "superseded": before[:MAX_CHAIN],
+        "superseded_by": after[:MAX_CHAIN],
+        "chain_truncated": len(before) > MAX_CHAIN or len(after) > MAX_CHAIN,
     }

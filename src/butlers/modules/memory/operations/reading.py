@@ -1,11 +1,12 @@
 """Search, recall and retrieval of memories."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from butlers.caller import Caller
+from butlers.contract import add_note
 from butlers.db import Connection
 from butlers.errors import Unavailable
 from butlers.modules.memory.domain import ranking
@@ -40,7 +41,7 @@ async def search(
 ) -> list[SearchResult]:
     """Return the best matches of the given types, each with the parts of its score."""
     query = validate_query(query)
-    embedding, mode = await embed_query(memory, query, mode)
+    embedding, mode = await embed_query(memory, caller, query, mode)
     depth = max(MIN_FUSION_DEPTH, limit) if mode is SearchMode.BLENDED else limit
     async with memory.read_transaction(caller) as tx:
         matches = Search(memory, tx, caller, query, embedding, mode, scope, min_confidence, depth)
@@ -52,19 +53,22 @@ async def search(
 async def recall(
     memory: Memory, caller: Caller, topic: str, *, scope: str | None, limit: int, types: Collection[MemoryType]
 ) -> list[SearchResult]:
-    """Return the most relevant facts and rules for a topic, and mark them as referenced."""
+    """Return the most relevant facts and rules for a topic, and mark them as referenced, unless a reader asks."""
     query = validate_query(topic, "topic")
-    embedding, mode = await embed_query(memory, query, SearchMode(memory.config.retrieval.recall_mode))
+    embedding, mode = await embed_query(memory, caller, query, SearchMode(memory.config.retrieval.recall_mode))
     async with memory.read_transaction(caller) as tx:
         best = (await rank_for_recall(memory, tx, caller, query, embedding, mode, scope, types))[:limit]
-        rows = await memories.mark_referenced(
-            tx,
-            caller,
-            facts=_ids(best, MemoryType.FACT),
-            rules=_ids(best, MemoryType.RULE),
-            max_characters=_FETCHED_CHARACTERS,
-        )
+        rows = await _fetch_recalled(tx, caller, best)
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
+
+
+async def _fetch_recalled(
+    tx: Connection, caller: Caller, best: Sequence[ScoredMemory]
+) -> dict[UUID, Mapping[str, Any]]:
+    facts, rules = _ids(best, MemoryType.FACT), _ids(best, MemoryType.RULE)
+    if caller.is_reader:
+        return await memories.fetch_many(tx, caller, [*facts, *rules], _FETCHED_CHARACTERS)
+    return await memories.mark_referenced(tx, caller, facts=facts, rules=rules, max_characters=_FETCHED_CHARACTERS)
 
 
 async def rank_for_recall(
@@ -88,31 +92,36 @@ async def rank_for_recall(
 
 
 async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> SearchResult:
-    """Return a memory in any state and mark it as referenced. Raises `MemoryNotFound`."""
+    """Return a memory in any state and mark it as referenced, unless a reader asks. Raises `MemoryNotFound`."""
     async with memory.read_transaction(caller) as tx:
-        record = await memories.get(tx, caller, memory_type, memory_id)
+        record = await memories.get(tx, caller, memory_type, memory_id, counted=not caller.is_reader)
     if record is None:
         raise MemoryNotFound(memory_type, memory_id)
     return {**record, "memory_type": memory_type.value}
 
 
-async def embed_query(memory: Memory, query: str, mode: SearchMode) -> tuple[Sequence[float] | None, SearchMode]:
+async def embed_query(
+    memory: Memory, caller: Caller, query: str, mode: SearchMode
+) -> tuple[Sequence[float] | None, SearchMode]:
     """Return the vector of a query and the mode to search in.
 
-    Without a model, or with a slow one, the mode becomes keyword; semantic search raises `Unavailable`.
+    Without a model, or with a busy one, the mode becomes keyword and the answer says so; semantic search raises
+    `Unavailable`.
     """
     if mode is SearchMode.KEYWORD:
         return None, mode
     try:
         async with asyncio.timeout(_EMBED_TIMEOUT_SECONDS):
-            return await memory.embedder.embed(query), mode
+            return await memory.embedder.embed(query, tenant=caller.tenant), mode
     except TimeoutError:
-        fault = Unavailable("the embedding model did not answer in time", hint="Search with mode = keyword.")
+        busy = f"the embedding model is busy: no answer within {_EMBED_TIMEOUT_SECONDS:g} s"
+        fault = Unavailable(busy, hint="Try again soon, or search with mode = keyword.")
     except Unavailable as unavailable:
         fault = unavailable
     if mode is SearchMode.SEMANTIC:
         raise fault
-    memory.warn("the embedding model is not available; searching by keyword only")
+    memory.warn(f"searching by words alone: {fault.message}")
+    add_note(f"Searched by words alone: {fault.message}. Memories in other words are missing from this answer.")
     return None, SearchMode.KEYWORD
 
 

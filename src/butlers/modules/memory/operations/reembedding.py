@@ -18,7 +18,6 @@ from butlers.modules.memory.store.reembedding import StaleMemory
 
 ACTOR = "reembed"
 BATCH = 256
-MODEL_BATCH = 8
 """Texts in one run of the model; few, so that a search at the same time does not wait long."""
 
 
@@ -63,7 +62,7 @@ async def _reembed_type(
     after, writing = MIN_ID, asyncio.ensure_future(asyncio.sleep(0, result=0))
     try:
         while batch := await _fetch_batch(memory, caller, kind, after):
-            vectors = await _embed(memory, [each.searchable for each in batch])
+            vectors = await memory.embedder.embed_batch([each.searchable for each in batch], tenant=caller.tenant)
             done[f"{kind}s"] += await writing
             progress(done.total(), total)
             writing = asyncio.ensure_future(retry_when_busy(_write_batch, memory, caller, kind, batch, vectors))
@@ -76,17 +75,6 @@ async def _reembed_type(
 async def _fetch_batch(memory: Memory, caller: Caller, kind: MemoryType, after: UUID) -> list[StaleMemory]:
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         return await reembedding.fetch_stale(tx, caller, kind, memory.embedder.version.id, after, BATCH)
-
-
-async def _embed(memory: Memory, texts: Sequence[str]) -> list[list[float]]:
-    """Return the vectors of the texts in order; texts of similar length share a run of the model."""
-    order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
-    vectors: dict[int, list[float]] = {}
-    for start in range(0, len(order), MODEL_BATCH):
-        indexes = order[start : start + MODEL_BATCH]
-        embedded = await memory.embedder.embed_batch([texts[index] for index in indexes])
-        vectors.update(zip(indexes, embedded, strict=True))
-    return [vectors[index] for index in range(len(texts))]
 
 
 async def _write_batch(

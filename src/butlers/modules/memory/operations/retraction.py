@@ -1,6 +1,6 @@
 """Retraction of all memories that come from a session or an episode, and its undo."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,14 +12,16 @@ from butlers.db import WRITE_TIMEOUT_SECONDS, Connection
 from butlers.errors import NotFound
 from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
-from butlers.modules.memory.operations.idempotency import Answer
+from butlers.modules.memory.operations.change_events import append_changes
+from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import events, facts, memories, provenance
-from butlers.modules.memory.store.events import Event
+from butlers.modules.memory.store import facts, memories, provenance, states
 from butlers.modules.memory.store.provenance import RetractionChange
+from butlers.modules.memory.store.states import States
 
 _REACTIVATED = "fact_restored"
 _BY_UNDO = {"by": "undo"}
+_WITHOUT_KEY = Request("memory_retract_from", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,22 @@ async def preview(memory: Memory, caller: Caller, origin: Origin) -> Answer:
         return {"dry_run": True, **await _describe(tx, caller, derived)}
 
 
-async def retract(memory: Memory, caller: Caller, origin: Origin, *, include_corroborated: bool = False) -> Answer:
+async def retract(
+    memory: Memory,
+    caller: Caller,
+    origin: Origin,
+    request: Request = _WITHOUT_KEY,
+    *,
+    include_corroborated: bool = False,
+) -> Answer:
     """Retract the memories that come from the origin, in one transaction; facts they superseded are active again.
 
     Memories that other episodes support stay, unless `include_corroborated` is set.
     """
-    retraction_id = uuid4()
-    payload = {"retraction": str(retraction_id)}
-    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+
+    async def work(tx: Connection) -> Answer:
+        retraction_id = uuid4()
+        payload = {"retraction": str(retraction_id)}
         derived = await _find_derived(tx, caller, origin)
         description = await _describe(tx, caller, derived)
         kept = set() if include_corroborated else set(derived.corroborated_by)
@@ -65,19 +75,22 @@ async def retract(memory: Memory, caller: Caller, origin: Origin, *, include_cor
         await facts.lock_keys_of_facts(tx, caller, derived.ids[MemoryType.FACT])
         for kind, found in derived.ids.items():
             ids = sorted(each for each in found if each not in kept)
+            before = await states.lock(tx, caller, kind, ids)
             retracted = await memories.forget(tx, caller, kind, ids)
-            await events.append(tx, caller, *(Event(f"{kind}_forgotten", kind, each, payload) for each in retracted))
+            await append_changes(tx, caller, f"{kind}_forgotten", kind, before, payload)
             if kind is MemoryType.FACT:
                 reactivated = await provenance.reactivate_superseded(tx, caller, retracted, ids)
-                await events.append(tx, caller, *(Event(_REACTIVATED, kind, each, payload) for each in reactivated))
+                await _append_validity_changes(tx, caller, _REACTIVATED, "superseded", reactivated, payload)
             counts[f"{kind}s"] = len(retracted)
-    return {
-        "dry_run": False,
-        "retraction_id": str(retraction_id),
-        "retracted": counts,
-        "brought_back": [str(each) for each in reactivated],
-        **description,
-    }
+        return {
+            "dry_run": False,
+            "retraction_id": str(retraction_id),
+            "retracted": counts,
+            "brought_back": [str(each) for each in reactivated],
+            **description,
+        }
+
+    return await run_once(memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS), caller, request, work)
 
 
 async def undo_retraction(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:
@@ -101,31 +114,41 @@ async def _try_restore(tx: Connection, caller: Caller, change: RetractionChange,
     """Restore a memory in a savepoint; return False when another fact has its key or it no longer exists."""
     try:
         async with tx.transaction():
-            superseded = await _restore(tx, caller, change, reactivated)
+            superseded, before = await _restore(tx, caller, change, reactivated)
     except (asyncpg.UniqueViolationError, MemoryNotFound):
         return False
-    recorded = [Event("fact_superseded", MemoryType.FACT, each, _BY_UNDO) for each in superseded]
-    restored = Event(f"{change.memory_type}_restored", change.memory_type, change.id, _BY_UNDO)
-    await events.append(tx, caller, *recorded, restored)
+    await _append_validity_changes(tx, caller, "fact_superseded", "active", superseded, _BY_UNDO)
+    restored = f"{change.memory_type}_restored"
+    await append_changes(tx, caller, restored, change.memory_type, before, _BY_UNDO, always=True)
     return True
+
+
+async def _append_validity_changes(
+    tx: Connection, caller: Caller, event_type: str, validity: str, ids: Sequence[UUID], payload: Mapping[str, Any]
+) -> None:
+    """Append the events of facts that had that validity and changed in nothing else."""
+    after = await states.fetch(tx, caller, MemoryType.FACT, ids)
+    before = {each: {**state, "validity": validity} for each, state in after.items()}
+    await append_changes(tx, caller, event_type, MemoryType.FACT, before, payload)
 
 
 async def _restore(
     tx: Connection, caller: Caller, change: RetractionChange, reactivated: Sequence[UUID]
-) -> list[UUID]:
-    """Restore a memory and return the facts it superseded again."""
+) -> tuple[list[UUID], States]:
+    """Restore a memory; return the facts it superseded again, and its state before."""
     is_fact = change.memory_type is MemoryType.FACT
     superseded = await provenance.supersede_again(tx, caller, reactivated, change.id) if is_fact else []
-    if not await memories.restore(tx, caller, change.memory_type, change.id):
+    before = await memories.restore(tx, caller, change.memory_type, change.id)
+    if before is None:
         raise MemoryNotFound(change.memory_type, change.id)
-    return superseded
+    return superseded, before
 
 
 async def _find_derived(tx: Connection, caller: Caller, origin: Origin) -> DerivedMemories:
     derived = DerivedMemories()
     if origin.session_id is not None:
         derived.add(MemoryType.EPISODE, await provenance.episodes_of_session(tx, caller, origin.session_id))
-        for kind, memory_id in await provenance.stored_by_session(tx, caller, origin.session_id):
+        for kind, memory_id in await provenance.stored_by_session(tx, origin.session_id):
             derived.add(kind, [memory_id])
     if origin.episode_id is not None:
         derived.add(MemoryType.EPISODE, [origin.episode_id])
@@ -142,4 +165,6 @@ async def _describe(tx: Connection, caller: Caller, derived: DerivedMemories) ->
     for each in found:
         if each["id"] in derived.corroborated_by:
             each["corroborated_by"] = derived.corroborated_by[each["id"]]
+        # As text: the answer is stored with its idempotency key.
+        each |= {"id": str(each["id"]), "created_at": each["created_at"].isoformat()}
     return {"found": found}

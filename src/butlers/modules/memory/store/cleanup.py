@@ -57,6 +57,7 @@ async def count_episodes(tx: Connection, caller: Caller) -> EpisodeCounts:
 
 
 async def delete_old_records(tx: Connection, caller: Caller, *, request_days: int, run_days: int) -> None:
-    """Delete stored answers and consolidation runs older than the given days."""
+    """Delete stored answers, replaced words and consolidation runs older than the given days."""
     await _sql.delete_old_answers(tx, tenant_id=caller.tenant, days=request_days)
+    await _sql.delete_old_edits(tx, tenant_id=caller.tenant, days=request_days)
     await _sql.delete_old_runs(tx, tenant_id=caller.tenant, days=run_days)

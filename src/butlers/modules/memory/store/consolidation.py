@@ -8,7 +8,12 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection, Database
-from butlers.modules.memory.domain.consolidation_prompt import KnownFact, KnownRule, PromptEpisode
+from butlers.modules.memory.domain.consolidation_prompt import (
+    MAX_KNOWN_CHARACTERS,
+    KnownFact,
+    KnownRule,
+    PromptEpisode,
+)
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.store.statements import statements
 
@@ -108,20 +113,24 @@ async def lock_group_if_free(tx: Connection, caller: Caller, butler: str) -> boo
 
 async def attempts(tx: Connection, caller: Caller, butler: str) -> int:
     """The failed attempts of the group's first pending episode."""
-    rows = _sql.claimable_episodes(tx, tenant_id=caller.tenant, butler=butler, max_rows=1)
+    rows = _sql.claimable_episodes(tx, tenant_id=caller.tenant, butler=butler, max_rows=1, max_characters=0)
     return max([row["consolidation_attempts"] async for row in rows], default=0)
 
 
-async def claimable_episodes(tx: Connection, caller: Caller, butler: str, limit: int) -> list[PromptEpisode]:
-    """The next episodes of a group, without a lease."""
-    rows = _sql.claimable_episodes(tx, tenant_id=caller.tenant, butler=butler, max_rows=limit)
+async def claimable_episodes(
+    tx: Connection, caller: Caller, butler: str, limit: int, max_characters: int
+) -> list[PromptEpisode]:
+    """The next episodes of a group, without a lease, contents cut after so many characters."""
+    rows = _sql.claimable_episodes(
+        tx, tenant_id=caller.tenant, butler=butler, max_rows=limit, max_characters=max_characters
+    )
     return [PromptEpisode(row["id"], row["content"], row["happened_at"], row["importance"]) async for row in rows]
 
 
 async def claim(
-    tx: Connection, caller: Caller, batch: EpisodeBatch, *, lease_seconds: float, limit: int
+    tx: Connection, caller: Caller, batch: EpisodeBatch, *, lease_seconds: float, limit: int, max_characters: int
 ) -> list[PromptEpisode]:
-    """Lease the next episodes of a group to the batch."""
+    """Lease the next episodes of a group to the batch; their contents are cut after so many characters."""
     rows = _sql.claim(
         tx,
         tenant_id=caller.tenant,
@@ -129,6 +138,7 @@ async def claim(
         token=batch.token,
         lease_seconds=lease_seconds,
         max_rows=limit,
+        max_characters=max_characters,
     )
     return [PromptEpisode(**row) async for row in rows]
 
@@ -171,9 +181,11 @@ async def record_failure(
     return [FailedEpisode(**row) async for row in rows]
 
 
-async def dead_letters(tx: Connection, caller: Caller, limit: int) -> list[dict[str, Any]]:
-    """Episodes that failed their last attempt."""
-    return [dict(row) async for row in _sql.dead_letters(tx, tenant_id=caller.tenant, max_rows=limit)]
+async def dead_letters(tx: Connection, caller: Caller, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The first episodes that failed their last attempt, and the number of all."""
+    rows = [dict(row) async for row in _sql.dead_letters(tx, tenant_id=caller.tenant, max_rows=limit)]
+    totals = [row.pop("total") for row in rows]
+    return rows, max(totals, default=0)
 
 
 async def requeue(tx: Connection, caller: Caller, ids: Sequence[UUID] | None, days: int) -> list[UUID]:
@@ -187,6 +199,11 @@ async def begin_run(tx: Connection, caller: Caller, batch: EpisodeBatch, episode
     await _sql.begin_run(
         tx, tenant_id=caller.tenant, id=batch.run_id, butler=batch.butler, token=batch.token, episodes=episodes
     )
+
+
+async def book_prompt(tx: Connection, caller: Caller, run_id: UUID, tokens: int) -> None:
+    """Count the estimated tokens of a prompt whose session starts."""
+    await _sql.book_prompt(tx, tenant_id=caller.tenant, id=run_id, input_tokens=tokens)
 
 
 async def finish_run(tx: Connection, caller: Caller, run_id: UUID, record: RunRecord) -> None:
@@ -223,6 +240,7 @@ async def nearest(
         version=version,
         scopes=list(scopes),
         max_rows=limit,
+        max_characters=MAX_KNOWN_CHARACTERS + 1,
     )
     names = [each.name for each in fields(known)]
     return [known(**{name: row[name] for name in names}) async for row in rows]

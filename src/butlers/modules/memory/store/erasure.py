@@ -12,6 +12,8 @@ _sql = statements("erasure")
 # Each table after those that refer to it.
 TABLES = (
     "memory_links",
+    "browser_sessions",
+    "edit_history",
     "facts",
     "rules",
     "episodes",
@@ -30,13 +32,14 @@ async def erase_memory(tx: Connection, caller: Caller, memory_type: MemoryType, 
 
 
 async def erase_traces(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> None:
-    """Delete the links of erased memories and the stored answers that name them."""
+    """Delete the links of erased memories, and what their edits and the stored answers hold of them."""
     await _sql.erase_links(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
-    await erase_stored_answers(tx, caller, ids)
+    await erase_words(tx, caller, memory_type, ids)
 
 
-async def erase_stored_answers(tx: Connection, caller: Caller, ids: Sequence[UUID]) -> None:
-    """Delete the stored answers that name an erased record."""
+async def erase_words(tx: Connection, caller: Caller, record_type: str, ids: Sequence[UUID]) -> None:
+    """Delete the words that edits of erased records replaced, and the stored answers that name them."""
+    await _sql.erase_edit_history(tx, tenant_id=caller.tenant, record_type=record_type, ids=list(ids))
     await _sql.erase_stored_answers(tx, tenant_id=caller.tenant, ids=[str(each) for each in ids])
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -22,9 +23,50 @@ class Event:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    """An event as it was recorded, with its time."""
+
+    event_type: str
+    entity_type: str
+    entity_id: UUID
+    payload: Mapping[str, Any]
+    occurred_at: datetime
+
+    @property
+    def record(self) -> tuple[str, UUID]:
+        """The type and id of the record it changed."""
+        return self.entity_type, self.entity_id
+
+    @property
+    def fields(self) -> set[str]:
+        """The names of the fields it changed, as far as it tells them."""
+        return {*self.payload.get("before", {}), *self.payload.get("words", [])}
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Some events of a memory, the number of all, and whether more follow."""
+
+    events: Sequence[Mapping[str, Any]]
+    total: int
+    has_more: bool
+
+
+def fact_superseded(fact_id: UUID, confidence: float, payload: Mapping[str, Any]) -> Event:
+    """The event of a live fact that was superseded."""
+    change = {"confidence": confidence, "validity": "superseded", "before": {"validity": "active"}}
+    return Event("fact_superseded", "fact", fact_id, {**payload, **change})
+
+
 def caller_payload(caller: Caller) -> dict[str, Any]:
-    """The butler, session and, for an elevated call, the home tenant of a caller; part of every event."""
-    known = {"butler": caller.butler, "elevated_from": caller.home_tenant, "session_id": caller.session_id}
+    """The butler, session, way in and, for an elevated call, the home tenant of a caller; part of every event."""
+    known = {
+        "butler": caller.butler,
+        "elevated_from": caller.home_tenant,
+        "session_id": caller.session_id,
+        "via": caller.via,
+    }
     return {name: value for name, value in known.items() if value is not None}
 
 
@@ -44,8 +86,57 @@ async def append(tx: Connection, caller: Caller, *events: Event) -> None:
 
 
 async def of_memory(
-    tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, limit: int
-) -> Sequence[Mapping[str, Any]]:
-    """The events of one memory, oldest first."""
-    rows = _sql.of_memory(tx, tenant_id=caller.tenant, entity_type=memory_type, entity_id=memory_id, max_rows=limit)
-    return [dict(row) async for row in rows]
+    tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, *, after: UUID | None, limit: int
+) -> EventPage | None:
+    """The first events of one memory, or those after one of them, oldest first; None if it has no such event."""
+    memory = {"tenant_id": caller.tenant, "entity_type": memory_type, "entity_id": memory_id, "after": after}
+    counted = await _sql.count_of_memory(tx, **memory)
+    if after is not None and not counted["has_event"]:
+        return None
+    rows = [dict(row) async for row in _sql.of_memory(tx, **memory, max_rows=limit + 1)]
+    return EventPage(rows[:limit], counted["total"], has_more=len(rows) > limit)
+
+
+async def of_request(tx: Connection, caller: Caller, request_id: str, limit: int) -> list[RecordedEvent]:
+    """The events of one call, latest first."""
+    rows = _sql.of_request(tx, tenant_id=caller.tenant, request_id=request_id, max_rows=limit)
+    return [RecordedEvent(**row) async for row in rows]
+
+
+async def is_undone(tx: Connection, caller: Caller, request_id: str) -> bool:
+    """Whether a call was undone."""
+    return bool(await _sql.is_undone(tx, tenant_id=caller.tenant, request_id=request_id))
+
+
+async def lock_request(tx: Connection, caller: Caller, request_id: str) -> None:
+    """Wait until no other transaction undoes this call."""
+    await _sql.lock_request(tx, tenant_id=caller.tenant, request_id=request_id)
+
+
+async def changes_since(
+    tx: Connection, caller: Caller, request_id: str, moments: Mapping[tuple[str, UUID], datetime]
+) -> list[RecordedEvent]:
+    """Later events of other calls that changed these records, each since its moment; undone ones do not count."""
+    rows = _sql.changes_since(
+        tx,
+        tenant_id=caller.tenant,
+        request_id=request_id,
+        record_types=[record_type for record_type, _ in moments],
+        record_ids=[record_id for _, record_id in moments],
+        moments=list(moments.values()),
+    )
+    return [RecordedEvent(**row) async for row in rows]
+
+
+async def has_recent(tx: Connection, caller: Caller, event_type: str, age: timedelta) -> bool:
+    """Whether the caller caused an event of a type within this age."""
+    found: bool = await _sql.has_recent(
+        tx, tenant_id=caller.tenant, event_type=event_type, actor=caller.actor, seconds=age.total_seconds()
+    )
+    return found
+
+
+async def latest(tx: Connection, caller: Caller) -> datetime | None:
+    """The time of the newest event."""
+    time: datetime | None = await _sql.latest(tx, tenant_id=caller.tenant)
+    return time

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import FACT_CONFIDENCE, NewFact, Permanence, fact_key
+from butlers.modules.memory.domain.model import FACT_CONFIDENCE, MemoryEdit, NewFact, Permanence, fact_key
 from butlers.modules.memory.domain.text import truncate_for_index
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.statements import statements
@@ -25,6 +25,7 @@ class LiveFact:
     permanence: Permanence
     importance: float
     tags: tuple[str, ...]
+    confidence: float
 
     def equals(self, fact: NewFact) -> bool:
         """Whether storing that fact would only confirm this one."""
@@ -56,10 +57,17 @@ async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None
     await _sql.lock_keys(tx, tenant_id=caller.tenant, keys=sorted(set(keys)))
 
 
-async def lock_keys_of_facts(tx: Connection, caller: Caller, fact_ids: Sequence[UUID]) -> None:
-    """Lock the keys of these facts."""
+async def lock_keys_of_facts(
+    tx: Connection, caller: Caller, fact_ids: Iterable[UUID], entity_ids: Iterable[UUID] = ()
+) -> None:
+    """Lock the keys of these facts, and those they would have with these entities."""
     rows = _sql.keys_of_facts(tx, tenant_id=caller.tenant, ids=list(fact_ids))
-    keys = [fact_key(row["scope"], row["subject"], row["predicate"], row["entity_id"]) async for row in rows]
+    others = list(entity_ids)
+    keys = [
+        fact_key(row["scope"], row["subject"], row["predicate"], entity_id)
+        async for row in rows
+        for entity_id in (row["entity_id"], *others)
+    ]
     await lock_keys(tx, caller, keys)
 
 
@@ -104,7 +112,7 @@ async def lock_live_by_key(tx: Connection, caller: Caller, fact: NewFact) -> Liv
         )
     if row is None:
         return None
-    return LiveFact(row["id"], row["content"], Permanence(row["permanence"]), row["importance"], tuple(row["tags"]))
+    return LiveFact(**{**row, "permanence": Permanence(row["permanence"]), "tags": tuple(row["tags"])})
 
 
 async def supersede(tx: Connection, caller: Caller, fact_id: UUID) -> None:
@@ -146,3 +154,36 @@ async def supersession_chain(
     before = _sql.superseded_chain(tx, tenant_id=caller.tenant, id=fact_id, max_rows=limit)
     after = _sql.superseding_chain(tx, tenant_id=caller.tenant, id=fact_id, max_rows=limit)
     return [dict(row) async for row in before], [dict(row) async for row in after]
+
+
+async def edit(tx: Connection, caller: Caller, fact_id: UUID, change: MemoryEdit) -> bool:
+    """Change a live fact in place; False where it is not live."""
+    edited = await _sql.edit(tx, tenant_id=caller.tenant, id=fact_id, importance=change.importance, **change.columns)
+    return edited is not None
+
+
+async def move(tx: Connection, caller: Caller, fact_id: UUID, entity_id: UUID) -> bool:
+    """Move a live fact to an entity; False where it is not live. The caller holds both keys."""
+    return await _sql.move(tx, tenant_id=caller.tenant, id=fact_id, entity_id=entity_id) is not None
+
+
+async def get_for_correction(tx: Connection, caller: Caller, fact_id: UUID) -> UpdateTarget | None:
+    """A fact in any state, as far as its correction keeps it."""
+    row = await _sql.get_for_correction(tx, tenant_id=caller.tenant, id=fact_id)
+    if row is None:
+        return None
+    return UpdateTarget(**{**row, "permanence": Permanence(row["permanence"]), "tags": tuple(row["tags"])})
+
+
+async def key_holders(
+    tx: Connection, caller: Caller, entity_ids: Mapping[UUID, UUID | None], leaving: Iterable[UUID]
+) -> dict[UUID, UUID]:
+    """The live facts, other than the leaving ones, that hold the keys these facts would have with these entities."""
+    rows = _sql.key_holders(
+        tx,
+        tenant_id=caller.tenant,
+        ids=list(entity_ids),
+        entity_ids=list(entity_ids.values()),
+        leaving=list(leaving),
+    )
+    return {row["id"]: row["holder_id"] async for row in rows}

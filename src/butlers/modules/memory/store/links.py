@@ -66,3 +66,15 @@ async def of_memory(
         incoming=incoming,
     )
     return [dict(row) async for row in rows]
+
+
+async def is_linked(tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, other_id: UUID) -> bool:
+    """Whether two memories of one type are linked, in either direction."""
+    return bool(
+        await _sql.is_linked(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id, other_id=other_id)
+    )
+
+
+async def delete_related(tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, other_id: UUID) -> None:
+    """Delete the link that says that two memories of one type are both true."""
+    await _sql.delete_related(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id, other_id=other_id)

@@ -9,8 +9,9 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import FACT_CONFIDENCE, RULE_CONFIDENCE, MemoryType
-from butlers.modules.memory.store import facts
+from butlers.modules.memory.store import facts, states
 from butlers.modules.memory.store.statements import statements
+from butlers.modules.memory.store.states import States
 
 _sql = statements("memories")
 _CONFIRM = {
@@ -45,24 +46,34 @@ async def fetch_many(tx: Connection, caller: Caller, ids: Sequence[UUID], max_ch
     return {row["id"]: dict(row) async for row in rows}
 
 
-async def get(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Record | None:
-    """A whole memory in any state; counts a reference."""
-    row = await getattr(_sql, f"get_{memory_type}")(tx, tenant_id=caller.tenant, id=memory_id)
+async def get(
+    tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, counted: bool
+) -> Record | None:
+    """A whole memory in any state; `counted` counts a reference."""
+    statement = getattr(_sql, f"get_{memory_type}" if counted else f"look_at_{memory_type}")
+    row = await statement(tx, tenant_id=caller.tenant, id=memory_id)
     return dict(row) if row else None
 
 
 async def confirm(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, supported: bool = True
 ) -> ConfirmationResult | None:
-    """Restart the decay of a live fact or rule; None where it is not live.
+    """Restart the decay of a live fact or rule; None where it is not live."""
+    return (await confirm_many(tx, caller, memory_type, [memory_id], supported=supported)).get(memory_id)
+
+
+async def confirm_many(
+    tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID], *, supported: bool = True
+) -> dict[UUID, ConfirmationResult]:
+    """Restart the decay of these facts or rules; returns those that are live.
 
     Supported, a distilled memory gets the confidence of a stored one.
     """
     statement, full_confidence = _CONFIRM[memory_type]
-    row = await statement(
-        tx, tenant_id=caller.tenant, id=memory_id, is_supported=supported, full_confidence=full_confidence
+    rows = statement(
+        tx, tenant_id=caller.tenant, ids=list(ids), is_supported=supported, full_confidence=full_confidence
     )
-    return ConfirmationResult(**row) if row else None
+    return {row["id"]: ConfirmationResult(row["confidence"], row["last_confirmed_at"]) async for row in rows}
 
 
 async def lifecycle_state(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> str | None:
@@ -77,9 +88,11 @@ async def forget(tx: Connection, caller: Caller, memory_type: MemoryType, ids: S
     return [row["id"] async for row in rows]
 
 
-async def restore(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> bool:
-    """Make a forgotten memory live again; False where it is not forgotten. A fact's key is locked first."""
+async def restore(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> States | None:
+    """Make a forgotten memory live again; returns its state before, or None where it is not forgotten."""
     if memory_type is MemoryType.FACT:
+        # The key before the row, as a store does.
         await facts.lock_keys_of_facts(tx, caller, [memory_id])
+    before = await states.lock(tx, caller, memory_type, [memory_id])
     restored = await _sql.restore(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id)
-    return restored is not None
+    return None if restored is None else before

@@ -38,9 +38,9 @@ async def episodes_of_session(tx: Connection, caller: Caller, session_id: UUID) 
     return [row["id"] async for row in rows]
 
 
-async def stored_by_session(tx: Connection, caller: Caller, session_id: UUID) -> list[tuple[MemoryType, UUID]]:
+async def stored_by_session(tx: Connection, session_id: UUID) -> list[tuple[MemoryType, UUID]]:
     """The facts and rules that a session stored itself."""
-    rows = _sql.stored_by_session(tx, tenant_id=caller.tenant, session_id=str(session_id))
+    rows = _sql.stored_by_session(tx, session_id=str(session_id))
     return [(MemoryType(row["memory_type"]), row["id"]) async for row in rows]
 
 

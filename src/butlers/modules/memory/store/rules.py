@@ -9,7 +9,7 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.maturity import TrackRecord
-from butlers.modules.memory.domain.model import RULE_CONFIDENCE, Maturity, NewRule, Permanence
+from butlers.modules.memory.domain.model import RULE_CONFIDENCE, Maturity, MemoryEdit, NewRule, Permanence
 from butlers.modules.memory.domain.text import truncate_for_index
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.statements import statements
@@ -129,3 +129,8 @@ async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outc
         request_id=caller.request_id,
         context={"reason": reason} if reason else {},
     )
+
+
+async def edit(tx: Connection, caller: Caller, rule_id: UUID, change: MemoryEdit) -> bool:
+    """Change a live rule in place; False where it is not live."""
+    return await _sql.edit(tx, tenant_id=caller.tenant, id=rule_id, **change.columns) is not None

@@ -1,4 +1,4 @@
-"""Results of the tools as JSON: ids as strings, times in ISO 8601, no vectors, no null fields."""
+"""Results of the tools as JSON: ids as strings, times in ISO 8601, no vectors."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ class StoredRule(TypedDict):
 
 
 class Memory(TypedDict, total=False):
-    """A memory: its fields and, in a search, the parts of its score."""
+    """A memory: its fields and, in a search, the parts of its score; a list leaves fields without a value out."""
 
     memory_type: str
     type: str
@@ -44,25 +44,25 @@ class Memory(TypedDict, total=False):
     score: float
     confidence: float
     lifecycle: str
-    provenance: str
+    provenance: str | None
     subject: str
     predicate: str
-    entity_id: str
+    entity_id: str | None
     scope: str
     permanence: str
     importance: float
     maturity: str
     effectiveness_score: float
     butler: str
-    session_id: str
+    session_id: str | None
     tags: list[str]
     metadata: dict[str, Any]
-    source_butler: str
+    source_butler: str | None
     reference_count: int
     created_at: str
-    last_referenced_at: str
-    last_confirmed_at: str
-    expires_at: str
+    last_referenced_at: str | None
+    last_confirmed_at: str | None
+    expires_at: str | None
     similarity: float
     rank: float
     semantic_rank: int
@@ -75,44 +75,40 @@ class Memory(TypedDict, total=False):
     stored_confidence: float
     decay_rate: float
     validity: str
-    source_episode_id: str
-    supersedes_id: str
+    source_episode_id: str | None
+    supersedes_id: str | None
     applied_count: int
     success_count: int
     harmful_count: int
-    last_applied_at: str
-    last_evaluated_at: str
+    last_applied_at: str | None
+    last_evaluated_at: str | None
     consolidated: bool
     consolidation_status: str
     consolidation_attempts: int
     retry_count: int
-    last_consolidation_error: str
-    last_error: str
-    next_consolidation_retry_at: str
+    last_consolidation_error: str | None
+    last_error: str | None
+    next_consolidation_retry_at: str | None
     expired: bool
 
 
 def list_item(record: Mapping[str, Any]) -> Memory:
     """A memory as an item of a list: long content is cut, tenant and metadata are left out."""
-    item = full_record(record)
-    item.pop("tenant_id", None)
-    item.pop("metadata", None)
-    content = item["content"]
+    hidden = {"tenant_id", "metadata"}
+    item = {name: value for name, value in full_record(record).items() if value is not None and name not in hidden}
+    content = record["content"]
     if len(content) > MAX_LISTED_CHARACTERS:
         item["content"] = content[:MAX_LISTED_CHARACTERS] + "…"
         item["truncated"] = True
-    return item
+    return item  # type: ignore[return-value]
 
 
 def full_record(record: Mapping[str, Any]) -> Memory:
-    """A memory with all its fields."""
-    item = {
-        name: to_json(value) for name, value in record.items() if value is not None and name not in _INTERNAL_FIELDS
-    }
+    """A memory with all its fields, None where there is nothing."""
+    item = {name: to_json(value) for name, value in record.items() if name not in _INTERNAL_FIELDS}
     item["type"] = item["memory_type"]
     item["lifecycle"] = lifecycle(record)
-    if provenance := (record.get("metadata") or {}).get("provenance"):
-        item["provenance"] = provenance
+    item["provenance"] = (record.get("metadata") or {}).get("provenance")
     return item  # type: ignore[return-value]
 
 

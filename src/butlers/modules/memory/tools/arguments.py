@@ -22,9 +22,11 @@ def _normalized_name(value: Any) -> Any:
 
 
 def as_list(value: Any) -> Any:
-    """A list: agents send it as JSON text, or a single word for a list of one."""
+    """A list: agents send it as JSON text, or as words separated by commas."""
     value = _parse_json(value, "[")
-    return [value] if isinstance(value, str) and not value.lstrip().startswith("[") else value
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        return [word.strip() for word in value.split(",") if word.strip()] or None
+    return value
 
 
 def as_object(value: Any) -> Any:
@@ -41,12 +43,20 @@ def _parse_json(value: Any, start: str) -> Any:
 
 
 def as_word(value: Any) -> Any:
-    """A text trimmed and in lower case."""
+    """A text trimmed and in lower case, None if it is blank."""
     value = _blank_is_none(value)
     return value.strip().lower() if isinstance(value, str) else value
 
 
+def _as_words(value: Any) -> Any:
+    """A list of texts trimmed and in lower case."""
+    value = as_list(value)
+    return [as_word(each) for each in value] if isinstance(value, list) else value
+
+
 Blank = BeforeValidator(_blank_is_none)
+Word = BeforeValidator(as_word)
+"""For every enumeration: agents write its words in any case."""
 Text = Annotated[str, Field(min_length=1)]
 OptionalText = Annotated[str | None, Blank]
 OptionalList = Annotated[list[str] | None, BeforeValidator(as_list)]
@@ -58,16 +68,16 @@ Importance = Annotated[
 ]
 PermanenceName = Annotated[
     Literal["permanent", "stable", "standard", "volatile", "ephemeral"] | None,
-    Blank,
+    Word,
     Field(
         description="How long it stays true unconfirmed: permanent (identity, health), stable (years), "
         "standard (months), volatile (weeks), ephemeral (days)."
     ),
 ]
-MemoryTypeName = Annotated[Literal["episode", "fact", "rule"], Field(description="episode, fact or rule.")]
+MemoryTypeName = Annotated[Literal["episode", "fact", "rule"], Word, Field(description="episode, fact or rule.")]
 TypeNames = Annotated[
     list[Literal["episode", "fact", "rule"]] | None,
-    BeforeValidator(as_list),
+    BeforeValidator(_as_words),
     Field(description="Any of episode, fact, rule; all by default."),
 ]
 Scope = Annotated[

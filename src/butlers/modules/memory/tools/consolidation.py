@@ -48,9 +48,10 @@ class CleanupCounts(TypedDict):
 
 
 class DeadLetters(TypedDict, total=False):
-    """The dead-lettered episodes, or those that are pending again."""
+    """The first dead-lettered episodes and the number of all, or those that are pending again."""
 
     dead_letters: list[dict[str, Any]]
+    total: int
     requeued: int
     ids: list[str]
 
@@ -84,7 +85,7 @@ async def memory_dead_letters(
 ) -> DeadLetters:
     """List the dead-lettered episodes with their errors, or retry them."""
     if not retry:
-        return {"dead_letters": to_json(await consolidation.list_dead_letters(memory, caller, _MAX_DEAD_LETTERS))}
+        return to_json(await consolidation.list_dead_letters(memory, caller, _MAX_DEAD_LETTERS))  # type: ignore[no-any-return]
     ids = [parse_id("episode_ids", each) for each in episode_ids] if episode_ids else None
     request = Request("memory_dead_letters", {"ids": [str(each) for each in ids or ()]}, idempotency_key)
     return await consolidation.retry_dead_letters(memory, caller, ids, request)  # type: ignore[return-value]
@@ -95,12 +96,13 @@ async def memory_run_episode_cleanup(
     memory: Memory,
     caller: Caller,
     max_entries: Annotated[
-        Annotated[int, Field(ge=0)] | None, Blank, Field(description="Number of episodes to keep; 10000 by default.")
+        Annotated[int, Field(ge=0)] | None, Blank, Field(description="Number of episodes to keep.")
     ] = None,
     dry_run: Annotated[bool | None, Blank, Field(description="Only count what would be deleted.")] = False,
     idempotency_key: Key = None,
 ) -> CleanupCounts:
     """Delete expired episodes, and the oldest consolidated ones over the limit. It runs on a schedule."""
+    max_entries = memory.config.max_episodes if max_entries is None else max_entries
     if dry_run:
         return await cleanup.preview(memory, caller, max_entries=max_entries)  # type: ignore[return-value]
     request = Request("memory_run_episode_cleanup", {"max_entries": max_entries}, idempotency_key)

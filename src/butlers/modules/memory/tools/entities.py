@@ -21,16 +21,16 @@ from butlers.modules.memory.tools.arguments import (
     OptionalObject,
     OptionalText,
     Text,
+    Word,
     as_list,
     as_object,
-    as_word,
     parse_entity_id,
 )
 
 _ALIASES = {"id": "entity_id"}
 
 Kind = Literal["person", "organization", "place", "other"]
-EntityTypeName = Annotated[Kind, BeforeValidator(as_word), Field(description="person, organization, place or other.")]
+EntityTypeName = Annotated[Kind, Word, Field(description="person, organization, place or other.")]
 EntityId = Annotated[str, Field(description="An entity_id from entity_resolve or entity_create.")]
 Aliases = Annotated[OptionalList, Field(description="All other names; the list replaces the old one.")]
 Metadata = Annotated[OptionalObject, Field(description="Keys to add; the others stay.")]
@@ -61,8 +61,8 @@ class CreatedEntity(TypedDict):
     entity_id: str
 
 
-class Entity(TypedDict, total=False):
-    """An entity with all its fields."""
+class Entity(TypedDict):
+    """An entity with all its fields; `merged_into` is null for a live one."""
 
     id: str
     entity_id: str
@@ -72,7 +72,7 @@ class Entity(TypedDict, total=False):
     aliases: list[str]
     metadata: dict[str, Any]
     live_facts: int
-    merged_into: str
+    merged_into: str | None
     created_at: str
     updated_at: str
 
@@ -171,9 +171,7 @@ async def entity_resolve(
     caller: Caller,
     name: Annotated[Text, Field(description="The name as it was mentioned.")],
     tenant_id: TenantId = None,  # noqa: ARG001
-    entity_type: Annotated[
-        Annotated[Kind, BeforeValidator(as_word)] | None, Blank, Field(description="Only this type.")
-    ] = None,
+    entity_type: Annotated[Kind | None, Word, Field(description="Only this type.")] = None,
     context_hints: Annotated[
         ContextHints | None, BeforeValidator(as_object), Field(description="Context that tells namesakes apart.")
     ] = None,

@@ -12,9 +12,10 @@ from butlers.modules.memory.operations import management
 from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools.answers import to_json
-from butlers.modules.memory.tools.arguments import Blank, Id, Key, MemoryTypeName, Scope, parse_id
+from butlers.modules.memory.tools.arguments import Blank, Id, Key, MemoryTypeName, OptionalText, Scope, Word, parse_id
 
 _ALIASES = {"type": "memory_type", "id": "memory_id"}
+_EVENTS = 200
 
 
 class ForgetResult(TypedDict, total=False):
@@ -47,13 +48,17 @@ class Stats(TypedDict):
 
 
 class History(TypedDict):
-    """The events of a memory and its supersession."""
+    """A page of the events of a memory, the number of all, and its supersession."""
 
     id: str
     memory_type: str
     events: list[dict[str, Any]]
+    total: int
+    truncated: bool
+    next_cursor: str | None
     superseded: list[dict[str, Any]]
     superseded_by: list[dict[str, Any]]
+    chain_truncated: bool
 
 
 @tool(destructive=True, idempotent=True, aliases=_ALIASES)
@@ -92,7 +97,7 @@ async def memory_links(
     caller: Caller,
     memory_type: MemoryTypeName,
     memory_id: Id,
-    direction: Annotated[Literal["outgoing", "incoming", "both"] | None, Blank] = None,
+    direction: Annotated[Literal["outgoing", "incoming", "both"] | None, Word] = None,
 ) -> list[dict[str, Any]]:
     """List the links of a memory: what it was derived from, replaced or led to."""
     parsed_id = parse_id("memory_id", memory_id)
@@ -101,10 +106,23 @@ async def memory_links(
 
 
 @tool(read_only=True, toolset="full", aliases=_ALIASES)
-async def memory_history(memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id) -> History:
+async def memory_history(
+    memory: Memory,
+    caller: Caller,
+    memory_type: MemoryTypeName,
+    memory_id: Id,
+    limit: Annotated[
+        Annotated[int, Field(ge=1, le=1_000)] | None, Blank, Field(description="Maximum number of events.")
+    ] = _EVENTS,
+    cursor: Annotated[OptionalText, Field(description="The next_cursor of the page before.")] = None,
+) -> History:
     """List what happened to a memory, what it superseded and what superseded it."""
     parsed_id = parse_id("memory_id", memory_id)
-    return to_json(await management.memory_history(memory, caller, MemoryType(memory_type), parsed_id))  # type: ignore[no-any-return]
+    after = parse_id("cursor", cursor, "Send the next_cursor of an answer, or leave it out.") if cursor else None
+    history = await management.memory_history(
+        memory, caller, MemoryType(memory_type), parsed_id, limit=limit or _EVENTS, cursor=after
+    )
+    return to_json(history)  # type: ignore[no-any-return]
 
 
 TOOLS = (memory_forget, memory_stats, memory_restore, memory_links, memory_history)

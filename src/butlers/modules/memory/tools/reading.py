@@ -10,7 +10,7 @@ from butlers.modules.memory.domain.model import MemoryType, SearchMode
 from butlers.modules.memory.operations import reading
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import answers
-from butlers.modules.memory.tools.arguments import Blank, Id, MemoryTypeName, Scope, Text, TypeNames, parse_id
+from butlers.modules.memory.tools.arguments import Blank, Id, MemoryTypeName, Scope, Text, TypeNames, Word, parse_id
 
 _RECALL_LIMIT = 10
 
@@ -26,12 +26,12 @@ async def memory_search(
     scope: Scope = None,
     mode: Annotated[
         Literal["semantic", "keyword", "hybrid", "blended"] | None,
-        Blank,
+        Word,
         Field(description="By meaning, by words, or by both: combined by rank (hybrid) or measure (blended)."),
     ] = None,
     limit: Limit = None,
     min_confidence: Annotated[
-        Annotated[float, Field(ge=0, le=1)] | None, Blank, Field(description="0.2 by default.")
+        Annotated[float, Field(ge=0, le=1)] | None, Blank, Field(description="Leave out what is less certain.")
     ] = None,
 ) -> list[answers.Memory]:
     """Search episodes, facts and rules, for example to see what was said before; memory_recall is for topics."""
@@ -51,7 +51,7 @@ async def memory_search(
     return [answers.list_item(record) for record in found]
 
 
-@tool()
+@tool(open_to_readers=True)
 async def memory_recall(
     memory: Memory,
     caller: Caller,
@@ -67,7 +67,7 @@ async def memory_recall(
     return [answers.list_item(record) for record in found]
 
 
-@tool(aliases={"type": "memory_type", "id": "memory_id"})
+@tool(aliases={"type": "memory_type", "id": "memory_id"}, open_to_readers=True)
 async def memory_get(memory: Memory, caller: Caller, memory_type: MemoryTypeName, memory_id: Id) -> answers.Memory:
     """Read one memory in any state with its full content."""
     found = await reading.get(memory, caller, MemoryType(memory_type), parse_id("memory_id", memory_id))

@@ -91,6 +91,12 @@ delete from idempotency_keys
  where tenant_id = :tenant_id
    and created_at < now() - make_interval(days => :days);
 
+-- name: delete_old_edits(tenant_id, days)!
+-- Deletes the words of edits that are too old to be undone.
+delete from edit_history
+ where tenant_id = :tenant_id
+   and edited_at < now() - make_interval(days => :days);
+
 -- name: delete_old_runs(tenant_id, days)!
 -- Deletes old records of consolidation runs.
 delete from consolidation_runs

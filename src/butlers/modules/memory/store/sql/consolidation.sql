@@ -38,17 +38,17 @@ select exists (
        and (expires_at is null or expires_at > now())
 );
 
--- name: claimable_episodes(tenant_id, butler, max_rows)
--- The next pending episodes of a group, in the order they are claimed.
-select id, content, created_at as happened_at, importance, consolidation_attempts
+-- name: claimable_episodes(tenant_id, butler, max_rows, max_characters)
+-- The next pending episodes of a group, in the order they are claimed; contents cut after so many characters.
+select id, left(content, :max_characters) as content, created_at as happened_at, importance, consolidation_attempts
   from claimable_episodes
  where tenant_id = :tenant_id
    and butler = :butler
  order by created_at, expires_at, id
  limit :max_rows;
 
--- name: claim(tenant_id, butler, token, lease_seconds, max_rows)
--- Takes the next pending episodes of a group under a lease.
+-- name: claim(tenant_id, butler, token, lease_seconds, max_rows, max_characters)
+-- Takes the next pending episodes of a group under a lease; contents are cut after so many characters.
 with next as (
     select id
       from claimable_episodes
@@ -63,7 +63,7 @@ with next as (
       from next
      where e.tenant_id = :tenant_id
        and e.id = next.id
-    returning e.id, e.content, e.created_at, e.expires_at, e.importance
+    returning e.id, left(e.content, :max_characters) as content, e.created_at, e.expires_at, e.importance
 )
 select id, content, created_at as happened_at, importance from claimed order by created_at, expires_at, id;
 
@@ -137,8 +137,9 @@ update episodes e
 returning e.id, e.consolidation_status as status, e.consolidation_attempts as attempts;
 
 -- name: dead_letters(tenant_id, max_rows)
--- Episodes in dead letter, oldest first.
-select id, butler, content, created_at, expires_at, consolidation_attempts, last_consolidation_error
+-- Episodes in dead letter, oldest first, each with the number of all.
+select id, butler, content, created_at, expires_at, consolidation_attempts, last_consolidation_error,
+       count(*) over () as total
   from episodes
  where tenant_id = :tenant_id
    and consolidation_status = 'dead_letter'
@@ -170,6 +171,14 @@ update consolidation_runs
 insert into consolidation_runs (tenant_id, id, butler, lease_token, episodes)
 values (:tenant_id, :id, :butler, :token, :episodes);
 
+-- name: book_prompt(tenant_id, id, input_tokens)!
+-- Counts the estimated tokens of a batch's prompt when its session starts.
+update consolidation_runs
+   set input_tokens = :input_tokens, tokens_estimated = true
+ where tenant_id = :tenant_id
+   and id = :id
+   and status = 'running';
+
 -- name: finish_run(tenant_id, id, status, session_id, episodes, facts_created, facts_updated, rules_created, confirmed, errors, parse_errors, input_tokens, output_tokens, tokens_estimated, error)!
 -- Records the result of a batch that is running, or was marked as lost.
 update consolidation_runs
@@ -198,8 +207,8 @@ select id, butler, status, started_at, finished_at, episodes, facts_created, fac
  order by started_at desc, id
  limit 1;
 
--- name: nearest_to_episodes(tenant_id, memory_type, episode_ids, version, scopes, max_rows)
--- The live facts or rules nearest to any of these episodes, the nearest first.
+-- name: nearest_to_episodes(tenant_id, memory_type, episode_ids, version, scopes, max_rows, max_characters)
+-- The live facts or rules nearest to any of these episodes, the nearest first; contents cut after so many characters.
 with nearest as (
     select m.id, min(m.distance) as distance
       from episodes e
@@ -222,7 +231,7 @@ with nearest as (
      order by 2
      limit :max_rows
 )
-select m.id, m.subject, m.predicate, m.content, m.permanence, m.maturity, m.scope
+select m.id, m.subject, m.predicate, left(m.content, :max_characters) as content, m.permanence, m.maturity, m.scope
   from nearest
   join memories m on m.tenant_id = :tenant_id and m.memory_type = :memory_type and m.id = nearest.id
  order by nearest.distance, m.created_at desc, m.id;

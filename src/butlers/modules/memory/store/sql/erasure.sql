@@ -19,6 +19,10 @@ delete from memory_links
  where tenant_id = :tenant_id
    and ((source_type = :memory_type and source_id = any (:ids)) or (target_type = :memory_type and target_id = any (:ids)));
 
+-- name: erase_edit_history(tenant_id, record_type, ids)!
+-- Deletes the words that edits of erased records replaced.
+delete from edit_history where tenant_id = :tenant_id and record_type = :record_type and record_id = any (:ids);
+
 -- name: erase_stored_answers(tenant_id, ids)!
 -- Deletes the stored answers that name an erased record.
 delete from idempotency_keys
@@ -51,6 +55,18 @@ with erased_memory_links as (
      where :table_name = 'memory_links'
        and tenant_id = :tenant_id
        and ctid = any (array(select ctid from memory_links where tenant_id = :tenant_id limit :max_rows))
+    returning 1
+), erased_browser_sessions as (
+    delete from browser_sessions
+     where :table_name = 'browser_sessions'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from browser_sessions where tenant_id = :tenant_id limit :max_rows))
+    returning 1
+), erased_edit_history as (
+    delete from edit_history
+     where :table_name = 'edit_history'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from edit_history where tenant_id = :tenant_id limit :max_rows))
     returning 1
 ), erased_facts as (
     delete from facts
@@ -102,6 +118,8 @@ with erased_memory_links as (
     returning 1
 )
 select (select count(*) from erased_memory_links)
+     + (select count(*) from erased_browser_sessions)
+     + (select count(*) from erased_edit_history)
      + (select count(*) from erased_facts)
      + (select count(*) from erased_rules)
      + (select count(*) from erased_episodes)
@@ -119,6 +137,8 @@ select (select count(*) from facts where tenant_id = :tenant_id) as facts,
        (select count(*) from episodes where tenant_id = :tenant_id) as episodes,
        (select count(*) from entities where tenant_id = :tenant_id) as entities,
        (select count(*) from memory_links where tenant_id = :tenant_id) as memory_links,
+       (select count(*) from browser_sessions where tenant_id = :tenant_id) as browser_sessions,
+       (select count(*) from edit_history where tenant_id = :tenant_id) as edit_history,
        (select count(*) from sessions where tenant_id = :tenant_id) as sessions,
        (select count(*) from idempotency_keys where tenant_id = :tenant_id) as idempotency_keys,
        (select count(*) from consolidation_runs where tenant_id = :tenant_id) as consolidation_runs,
@@ -139,6 +159,8 @@ select texts.kind, texts.id
        where tenant_id = :tenant_id
       union all
       select 'entity', id, concat_ws(' ', canonical_name, aliases, metadata) from entities where tenant_id = :tenant_id
+      union all
+      select record_type, record_id, concat_ws(' ', before, after) from edit_history where tenant_id = :tenant_id
       union all
       select 'session', id, concat_ws(' ', prompt, answer, error) from sessions where tenant_id = :tenant_id
       union all

@@ -5,12 +5,78 @@ select :tenant_id, e.event_type, e.entity_type, e.entity_id, :actor, :request_id
   from unnest(:event_types::text[], :entity_types::text[], :entity_ids::uuid[], :payloads::jsonb[])
        as e (event_type, entity_type, entity_id, payload);
 
--- name: of_memory(tenant_id, entity_type, entity_id, max_rows)
--- The events of one memory, oldest first.
+-- name: of_memory(tenant_id, entity_type, entity_id, after, max_rows)
+-- The events of one memory, oldest first: all, or those after one of them.
 select id, event_type, occurred_at, actor, request_id, payload
   from memory_events
  where tenant_id = :tenant_id
    and entity_type = :entity_type
    and entity_id = :entity_id
+   and (:after::uuid is null
+     or (occurred_at, id) > (select occurred_at, id from memory_events where tenant_id = :tenant_id and id = :after))
  order by occurred_at, id
  limit :max_rows;
+
+-- name: count_of_memory(tenant_id, entity_type, entity_id, after)^
+-- The number of events of one memory, and whether this event is one of them.
+select count(*) as total, coalesce(bool_or(id = :after), false) as has_event
+  from memory_events
+ where tenant_id = :tenant_id
+   and entity_type = :entity_type
+   and entity_id = :entity_id;
+
+-- name: of_request(tenant_id, request_id, max_rows)
+-- The events of one call, latest first.
+select event_type, entity_type, entity_id, payload, occurred_at
+  from memory_events
+ where tenant_id = :tenant_id
+   and request_id = :request_id
+ order by occurred_at desc, id
+ limit :max_rows;
+
+-- name: is_undone(tenant_id, request_id)$
+-- Whether the events of a call were undone.
+select exists (
+    select from memory_events where tenant_id = :tenant_id and payload ? 'undone' and payload ->> 'undone' = :request_id::text
+);
+
+-- name: changes_since(tenant_id, request_id, record_types, record_ids, moments)
+-- Later events of other calls that changed these records, each since its moment, without those that were undone.
+select e.event_type, e.entity_type, e.entity_id, e.payload, e.occurred_at
+  from unnest(:record_types::text[], :record_ids::uuid[], :moments::timestamptz[]) as r (record_type, record_id, moment)
+  join memory_events e
+    on e.tenant_id = :tenant_id
+       and e.entity_type = r.record_type
+       and e.entity_id = r.record_id
+       and e.occurred_at > r.moment
+ where e.request_id is distinct from :request_id
+   and not e.payload ? 'undone'
+   and e.event_type !~ '_(looked_at|related|fading|recovered)$'
+   and not exists (
+       select
+         from memory_events u
+        where u.tenant_id = :tenant_id
+          and u.payload ? 'undone'
+          and u.payload ->> 'undone' = e.request_id
+          and u.entity_id = e.entity_id
+   )
+ order by e.occurred_at, e.id;
+
+-- name: lock_request(tenant_id, request_id)!
+-- Lets one undo of a call run at a time.
+select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || :request_id, 7));
+
+-- name: has_recent(tenant_id, event_type, actor, seconds)$
+-- Whether an actor caused an event of a type within the last seconds.
+select exists (
+    select
+      from memory_events
+     where tenant_id = :tenant_id
+       and event_type = :event_type
+       and occurred_at > now() - make_interval(secs => :seconds)
+       and actor = :actor
+);
+
+-- name: latest(tenant_id)$
+-- The time of the newest event.
+select max(occurred_at) from memory_events where tenant_id = :tenant_id;

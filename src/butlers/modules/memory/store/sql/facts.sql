@@ -43,7 +43,8 @@ select exists (
     select
       from facts f
       join memory_events e
-        on e.tenant_id = :tenant_id and e.entity_type = 'fact' and e.entity_id = f.id and e.event_type = 'fact_forgotten'
+        on e.tenant_id = :tenant_id and e.entity_type = 'fact' and e.entity_id = f.id
+           and e.event_type in ('fact_forgotten', 'fact_created_undone', 'fact_restored_undone')
      where f.tenant_id = :tenant_id
        and f.subject = :subject
        and f.predicate = :predicate
@@ -55,7 +56,7 @@ select exists (
 
 -- name: lock_live_by_subject(tenant_id, scope, subject, predicate)^
 -- Locks the live fact with a subject as its key.
-select id, content, permanence, importance, tags, metadata
+select id, content, permanence, importance, tags, confidence
   from facts
  where tenant_id = :tenant_id
    and scope = :scope
@@ -67,7 +68,7 @@ select id, content, permanence, importance, tags, metadata
 
 -- name: lock_live_by_entity(tenant_id, scope, entity_id, predicate)^
 -- Locks the live fact with an entity as its key.
-select id, content, permanence, importance, tags, metadata
+select id, content, permanence, importance, tags, confidence
   from facts
  where tenant_id = :tenant_id
    and scope = :scope
@@ -98,20 +99,23 @@ values (
 )
 returning id;
 
--- name: confirm(tenant_id, id, is_supported, full_confidence)^
--- Restarts the decay of a live fact and ends its fading. A distilled fact gets full confidence once something else
+-- name: confirm(tenant_id, ids, is_supported, full_confidence)
+-- Restarts the decay of live facts and ends their fading. A distilled fact gets full confidence once something else
 -- supports it.
 update facts
    set last_confirmed_at = now(),
-       confidence = case when :is_supported and metadata ->> 'provenance' = 'distilled' then :full_confidence else confidence end,
-       metadata = metadata - 'status' || case
+       confidence = case
+           when :is_supported and metadata ->> 'provenance' = 'distilled' then :full_confidence
+           else coalesce((metadata -> 'confidence_when_confirmed')::double precision, confidence)
+       end,
+       metadata = metadata - array['status', 'confidence_when_confirmed'] || case
            when :is_supported and metadata ->> 'provenance' = 'distilled' then '{"provenance": "supported"}'::jsonb
            else '{}'
        end
  where tenant_id = :tenant_id
-   and id = :id
+   and id = any (:ids)
    and validity = 'active'
-returning confidence, last_confirmed_at;
+returning id, confidence, last_confirmed_at;
 
 -- name: superseded_chain(tenant_id, id, max_rows)
 -- The facts that a fact superseded, directly and indirectly, latest first. A fact kept in a merge of entities
@@ -159,3 +163,54 @@ with recursive chain as (
      where c.step < :max_rows
 )
 select id, content, validity, created_at from chain where step > 0 order by step, created_at, id limit :max_rows;
+
+-- name: edit(tenant_id, id, importance, permanence, decay_rate, tags)$
+-- Changes a live fact in place; a null leaves a value as it is. A new decay rate counts from now and from what is left
+-- of the confidence, so that today's confidence stays; the next confirmation brings back the full one.
+update facts
+   set importance = coalesce(:importance::double precision, importance),
+       permanence = coalesce(:permanence, permanence),
+       tags = coalesce(:tags::jsonb, tags),
+       decay_rate = coalesce(:decay_rate::double precision, decay_rate),
+       confidence = case
+           when decay_rate <> :decay_rate then effective_confidence(confidence, decay_rate, last_confirmed_at, now()) else confidence
+       end,
+       last_confirmed_at = case when decay_rate <> :decay_rate then now() else last_confirmed_at end,
+       metadata = case
+           when decay_rate <> :decay_rate then jsonb_build_object('confidence_when_confirmed', confidence) || metadata else metadata
+       end
+ where tenant_id = :tenant_id
+   and id = :id
+   and validity = 'active'
+returning id;
+
+-- name: move(tenant_id, id, entity_id)$
+-- Moves a live fact to an entity, which becomes its key.
+update facts
+   set entity_id = :entity_id
+ where tenant_id = :tenant_id
+   and id = :id
+   and validity = 'active'
+returning id;
+
+-- name: get_for_correction(tenant_id, id)^
+-- A fact in any state, as far as its correction keeps it.
+select id, scope, subject, predicate, entity_id, permanence, importance, tags
+  from facts
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: key_holders(tenant_id, ids, entity_ids, leaving)
+-- Live facts under the keys that these facts would have with these entities, apart from those that are to leave.
+select f.id, holder.id as holder_id
+  from unnest(:ids::uuid[], :entity_ids::uuid[]) as wanted (id, entity_id)
+  join facts f on f.tenant_id = :tenant_id and f.id = wanted.id
+  join facts holder
+    on holder.tenant_id = :tenant_id
+       and holder.scope = f.scope
+       and holder.predicate = f.predicate
+       and holder.validity = 'active'
+       and (holder.entity_id = wanted.entity_id
+         or (holder.entity_id is null and wanted.entity_id is null and holder.subject = f.subject))
+ where holder.id <> f.id
+   and holder.id <> all (:leaving::uuid[]);

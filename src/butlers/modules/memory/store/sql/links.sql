@@ -56,3 +56,23 @@ select l.source_type, l.source_id, l.target_type, l.target_id, l.relation, l.cre
    and ((:outgoing and l.source_type = :memory_type and l.source_id = :memory_id)
      or (:incoming and l.target_type = :memory_type and l.target_id = :memory_id))
  order by l.created_at, l.source_type, l.source_id, l.target_type, l.target_id;
+
+-- name: is_linked(tenant_id, memory_type, id, other_id)$
+-- Whether two memories of one type are linked, in either direction.
+select exists (
+    select
+      from memory_links
+     where tenant_id = :tenant_id
+       and source_type = :memory_type
+       and target_type = :memory_type
+       and ((source_id = :id and target_id = :other_id) or (source_id = :other_id and target_id = :id))
+);
+
+-- name: delete_related(tenant_id, memory_type, id, other_id)!
+-- Deletes the link that says that two memories of one type are both true, in either direction.
+delete from memory_links
+ where tenant_id = :tenant_id
+   and source_type = :memory_type
+   and target_type = :memory_type
+   and relation = 'related_to'
+   and ((source_id = :id and target_id = :other_id) or (source_id = :other_id and target_id = :id));

@@ -70,6 +70,37 @@ returning id, tenant_id, butler, session_id, content, importance, reference_coun
           next_consolidation_retry_at, created_at, last_referenced_at, expires_at,
           coalesce(expires_at <= now(), false) as expired, metadata;
 
+-- name: look_at_fact(tenant_id, id)^
+-- A whole fact in any state; counts no reference.
+select id, tenant_id, subject, predicate, content, importance, confidence as stored_confidence,
+       effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence, decay_rate,
+       permanence, source_butler, source_episode_id, supersedes_id, entity_id, validity, scope,
+       reference_count, created_at, last_referenced_at, last_confirmed_at, tags, metadata
+  from facts
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: look_at_rule(tenant_id, id)^
+-- A whole rule in any state; counts no reference.
+select id, tenant_id, content, scope, maturity, confidence as stored_confidence,
+       effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence, decay_rate,
+       permanence, effectiveness_score, applied_count, success_count, harmful_count, source_episode_id,
+       source_butler, created_at, last_applied_at, last_evaluated_at, last_confirmed_at, reference_count,
+       last_referenced_at, tags, metadata
+  from rules
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: look_at_episode(tenant_id, id)^
+-- A whole episode in any state; counts no reference.
+select id, tenant_id, butler, session_id, content, importance, reference_count, consolidated,
+       consolidation_status, consolidation_attempts, retry_count, last_consolidation_error, last_error,
+       next_consolidation_retry_at, created_at, last_referenced_at, expires_at,
+       coalesce(expires_at <= now(), false) as expired, metadata
+  from episodes
+ where tenant_id = :tenant_id
+   and id = :id;
+
 -- name: lifecycle_state(tenant_id, memory_type, id)$
 -- active, superseded, expired, retracted or forgotten.
 select state
@@ -99,7 +130,10 @@ with forgotten_facts as (
     returning id
 ), forgotten_episodes as (
     update episodes
-       set metadata = metadata || jsonb_build_object('forgotten_until', expires_at), expires_at = now()
+       set metadata = metadata || jsonb_build_object(
+               'forgotten_until', to_char(expires_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')
+           ),
+           expires_at = now()
      where :memory_type = 'episode'
        and tenant_id = :tenant_id
        and id = any (:ids)
@@ -118,7 +152,9 @@ select id from forgotten_episodes;
 -- had left.
 with restored_facts as (
     update facts
-       set validity = 'active', last_confirmed_at = now(), metadata = metadata - 'status'
+       set validity = 'active', last_confirmed_at = now(),
+           confidence = coalesce((metadata -> 'confidence_when_confirmed')::double precision, confidence),
+           metadata = metadata - array['status', 'confidence_when_confirmed']
      where :memory_type = 'fact'
        and tenant_id = :tenant_id
        and id = :id
@@ -126,7 +162,9 @@ with restored_facts as (
     returning id
 ), restored_rules as (
     update rules
-       set metadata = metadata - 'forgotten' - 'status', last_confirmed_at = now()
+       set last_confirmed_at = now(),
+           confidence = coalesce((metadata -> 'confidence_when_confirmed')::double precision, confidence),
+           metadata = metadata - array['forgotten', 'status', 'confidence_when_confirmed']
      where :memory_type = 'rule'
        and tenant_id = :tenant_id
        and id = :id

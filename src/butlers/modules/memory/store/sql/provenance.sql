@@ -6,18 +6,14 @@ select id
    and session_id = :session_id::uuid
 union
 select entity_id
-  from memory_events
- where tenant_id = :tenant_id
-   and payload ->> 'session_id' = :session_id::text
-   and event_type = 'episode_created';
+  from find_events_of_session(:session_id::text)
+ where event_type = 'episode_created';
 
--- name: stored_by_session(tenant_id, session_id)
+-- name: stored_by_session(session_id)
 -- The facts and rules that a session stored itself.
 select entity_type as memory_type, entity_id as id
-  from memory_events
- where tenant_id = :tenant_id
-   and payload ->> 'session_id' = :session_id::text
-   and event_type in ('fact_created', 'rule_created');
+  from find_events_of_session(:session_id::text)
+ where event_type in ('fact_created', 'rule_created');
 
 -- name: derived_from(tenant_id, episode_ids)
 -- The facts and rules derived from these episodes, and how many other episodes they are derived from or supported
@@ -46,12 +42,15 @@ select s.memory_type, s.id,
        count(*) filter (
            where s.episode_id <> all (:episode_ids)
              and coalesce((
-                 select e.event_type <> 'episode_forgotten'
+                 select e.event_type in ('episode_restored', 'episode_forgotten_undone')
                    from memory_events e
                   where e.tenant_id = :tenant_id
                     and e.entity_type = 'episode'
                     and e.entity_id = s.episode_id
-                    and e.event_type in ('episode_forgotten', 'episode_restored')
+                    and e.event_type in (
+                        'episode_forgotten', 'episode_restored', 'episode_forgotten_undone', 'episode_restored_undone',
+                        'episode_created_undone'
+                    )
                   order by e.occurred_at desc
                   limit 1
              ), true)
@@ -111,10 +110,11 @@ select e.event_type, e.entity_type as memory_type, e.entity_id as id,
               and later.entity_type = e.entity_type
               and later.entity_id = e.entity_id
               and later.occurred_at > e.occurred_at
-              and later.event_type ~ '_(forgotten|restored|superseded|expired|erased)$'
+              and later.event_type ~ '_(forgotten|restored|superseded|expired|erased|undone)$'
        ) as is_unchanged
   from memory_events e
  where e.tenant_id = :tenant_id
+   and e.payload ? 'retraction'
    and e.payload ->> 'retraction' = :retraction::text
  order by e.occurred_at, e.id;
 

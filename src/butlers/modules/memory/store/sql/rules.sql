@@ -10,22 +10,23 @@ values (
 )
 returning id;
 
--- name: confirm(tenant_id, id, is_supported, full_confidence)^
--- Restarts the decay of a live rule and ends its fading. A distilled rule gets the confidence of a stored one once
+-- name: confirm(tenant_id, ids, is_supported, full_confidence)
+-- Restarts the decay of live rules and ends their fading. A distilled rule gets the confidence of a stored one once
 -- something else supports it.
 update rules
    set last_confirmed_at = now(),
        confidence = case
-           when :is_supported and metadata ->> 'provenance' = 'distilled' then greatest(confidence, :full_confidence) else confidence
+           when :is_supported and metadata ->> 'provenance' = 'distilled' then greatest(confidence, :full_confidence)
+           else coalesce((metadata -> 'confidence_when_confirmed')::double precision, confidence)
        end,
-       metadata = metadata - 'status' || case
+       metadata = metadata - array['status', 'confidence_when_confirmed'] || case
            when :is_supported and metadata ->> 'provenance' = 'distilled' then '{"provenance": "supported"}'::jsonb
            else '{}'
        end
  where tenant_id = :tenant_id
-   and id = :id
+   and id = any (:ids)
    and not coalesce((metadata -> 'forgotten')::boolean, false)
-returning confidence, last_confirmed_at;
+returning id, confidence, last_confirmed_at;
 
 -- name: nearest(tenant_id, version, embedding, scopes, max_rows)
 -- The live rules nearest to a vector.
@@ -53,7 +54,7 @@ select r.id, r.content
   from memory_events e
   join rules r on r.tenant_id = :tenant_id and r.id = e.entity_id
  where e.tenant_id = :tenant_id
-   and e.event_type = 'rule_forgotten'
+   and e.event_type in ('rule_forgotten', 'rule_created_undone', 'rule_restored_undone')
    and e.occurred_at >= :since
    and e.payload ->> 'by' is distinct from 'decay'
    and r.scope = any (:scopes)
@@ -95,3 +96,22 @@ update rules
 -- Records an application of a rule and its outcome.
 insert into rule_applications (tenant_id, rule_id, outcome, actor, session_id, request_id, context)
 values (:tenant_id, :rule_id, :outcome, :actor, :session_id, :request_id, :context);
+
+-- name: edit(tenant_id, id, permanence, decay_rate, tags)$
+-- Changes a live rule in place; a null leaves a value as it is. A new decay rate counts from now and from what is left
+-- of the confidence, so that today's confidence stays; the next confirmation brings back the full one.
+update rules
+   set permanence = coalesce(:permanence, permanence),
+       tags = coalesce(:tags::jsonb, tags),
+       decay_rate = coalesce(:decay_rate::double precision, decay_rate),
+       confidence = case
+           when decay_rate <> :decay_rate then effective_confidence(confidence, decay_rate, last_confirmed_at, now()) else confidence
+       end,
+       last_confirmed_at = case when decay_rate <> :decay_rate then now() else last_confirmed_at end,
+       metadata = case
+           when decay_rate <> :decay_rate then jsonb_build_object('confidence_when_confirmed', confidence) || metadata else metadata
+       end
+ where tenant_id = :tenant_id
+   and id = :id
+   and not coalesce((metadata -> 'forgotten')::boolean, false)
+returning id;
