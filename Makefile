@@ -14,10 +14,12 @@ run: $(VENV)/.run
 	$(BIN)/butlers run examples/general
 
 test: $(VENV)/.dev
+	@$(BIN)/python scripts/browser.py
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 # The tests of every row of the fault table in docs/explanation/reliability.md, and all slow tests.
 test-faults: $(VENV)/.dev
+	@$(BIN)/python scripts/browser.py
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow" --fault-table $(ARGS)
 
 check: $(VENV)/.dev
@@ -34,8 +36,11 @@ bench: $(VENV)/.bench
 bench-guard: $(VENV)/.run
 	$(BIN)/python bench/guard.py $(ARGS)
 
-docs: $(VENV)/.run
+# The generated pages of docs/reference, and the screenshots of the dashboard.
+docs: $(VENV)/.dev
+	@$(BIN)/python scripts/browser.py
 	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/screenshots.py
 
 # Pins the newest versions; needs `uv`.
 lock:

@@ -4,30 +4,37 @@ import asyncio
 import contextlib
 import functools
 import importlib
+import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from butlers import db, migrate, provision
+from butlers import db, local_socket, migrate, provision
 from butlers.caller import Caller
 from butlers.config import Configuration, ScheduleEntry, load
 from butlers.config_types import http_address
 from butlers.contract import Job, JobResult, Module
 from butlers.db import Database
 from butlers.environment import Environment, read_environment
-from butlers.errors import ConfigurationFault
+from butlers.errors import ConfigurationFault, Unavailable
 from butlers.host.migrations import CORE
 from butlers.migrate import Branch, Migration
 from butlers.modules.memory import MemoryModule
 from butlers.provision import DatabaseLocation
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from butlers.host.scheduler import Scheduler
     from butlers.host.server import Server
     from butlers.host.spawner import SessionSpawner
 
+    MakePages = Callable[["Butler", Server], ASGIApp]
+
+log = logging.getLogger("butlers.app")
 MODULES: tuple[type[Module], ...] = (MemoryModule,)
 
 
@@ -61,6 +68,18 @@ def enabled_modules(config: Configuration, modules: Sequence[type[Module]] = MOD
 def migration_branches(config: Configuration, modules: Sequence[type[Module]] = MODULES) -> list[Branch]:
     """Return the migrations of the core and of every enabled module."""
     return [CORE, *(module.branch for module in enabled_modules(config, modules) if module.branch is not None)]
+
+
+def branches_of(config: Configuration, revisions: Sequence[str]) -> list[Branch]:
+    """Return the branches of these revisions and of the enabled modules; raise `UnknownRevision`."""
+    known = [CORE, *(module.branch for module in MODULES if module.branch is not None)]
+    if unknown := [each for each in revisions if not any(each in branch.revisions() for branch in known)]:
+        raise migrate.UnknownRevision(
+            f"the backup is at {', '.join(unknown)}, which this version of butlers does not know",
+            hint="Upgrade butlers to the version that made this backup, or newer.",
+        )
+    enabled = migration_branches(config)
+    return [branch for branch in known if branch in enabled or any(branch.owns(each) for each in revisions)]
 
 
 @contextlib.asynccontextmanager
@@ -175,20 +194,47 @@ async def serve_http(
     *,
     modules: Sequence[type[Module]] = MODULES,
     announce: Callable[[str], None] = lambda _: None,
+    make_pages: "MakePages | None" = None,
 ) -> None:
-    """Run the butler over HTTP until SIGTERM or SIGINT; call `announce` with its URL once it serves."""
+    """Run the butler over HTTP until SIGTERM or SIGINT; call `announce` with its URL once it serves.
+
+    `make_pages` makes the dashboard, which serves every path that is not the protocol's.
+    """
     from butlers.host import http
+    from butlers.host.connections import limits_from_config
 
     cancel_on_sigterm()
     config = load_configuration(folder, modules)
     host, grace = config.butler.http.host, config.butler.limits.grace_seconds
     with http.bind_socket(host, config.butler.port if port is None else port) as listener:
         url = f"{http_address(host, listener.getsockname()[1])}/mcp"
-        async with _open_butler_and_server(config, modules, over_http=True) as server:
+        async with _open_butler_and_server(config, modules, over_http=True) as (butler, server):
             from butlers.host.server import http_app
 
-            ready = functools.partial(announce, url)
-            await http.serve(http_app(server), listener, grace=grace, ready=ready, on_signal=server.request_stop)
+            pages = make_pages(butler, server) if make_pages and config.butler.dashboard.enabled else None
+            limits, ready = limits_from_config(config.butler), functools.partial(announce, url)
+            with listen_locally(config, read_environment()) as sockets:
+                await http.serve(
+                    http_app(server, pages),
+                    [listener, *sockets],
+                    limits,
+                    grace=grace,
+                    ready=ready,
+                    on_signal=server.stop,
+                )
+
+
+@contextlib.contextmanager
+def listen_locally(config: Configuration, env: Environment) -> Iterator[list[socket.socket]]:
+    """Yield the socket for the hooks, as a list: empty where calls need a key, or where it can't be opened."""
+    with contextlib.ExitStack() as stack:
+        opened = None
+        if config.butler.auth.mode == "local":
+            try:
+                opened = stack.enter_context(local_socket.listen(env.home, config.folder))
+            except Unavailable as fault:
+                log.warning("hooks open the database themselves: %s", fault.message)
+        yield [opened] if opened else []
 
 
 async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES) -> None:
@@ -198,7 +244,7 @@ async def serve_stdio(folder: Path, *, modules: Sequence[type[Module]] = MODULES
     cancel_on_sigterm()
     config = load_configuration(folder, modules)
     grace = config.butler.limits.grace_seconds
-    async with _open_butler_and_server(config, modules, over_http=False) as server:
+    async with _open_butler_and_server(config, modules, over_http=False) as (_, server):
         idle = server.call_middleware.wait_until_idle
         await stdio.serve(server.mcp, grace=grace, idle=idle, on_signal=server.request_stop)
 
@@ -213,13 +259,13 @@ def cancel_on_sigterm() -> None:
 @contextlib.asynccontextmanager
 async def _open_butler_and_server(
     config: Configuration, modules: Sequence[type[Module]], *, over_http: bool
-) -> "AsyncIterator[Server]":
+) -> "AsyncIterator[tuple[Butler, Server]]":
     # Importing FastMCP takes half a second: a thread does it while the database server starts.
     imports = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "butlers.host.server"))
     async with open_butler(config, read_environment(), modules) as butler:
         await imports
         async with open_server(butler, over_http=over_http) as server:
-            yield server
+            yield butler, server
 
 
 def all_jobs(butler: Butler) -> list[Job]:
@@ -279,6 +325,7 @@ async def open_server(butler: Butler, *, over_http: bool = True, with_jobs: bool
         metrics,
         guard=auth.make_auth_provider(config.auth, database) if over_http else None,
         jobs=scheduler.job_statuses,
+        run_job=scheduler.run_by_name,
         request_stop=scheduler.request_stop,
     )
     gateway = SessionGateway(

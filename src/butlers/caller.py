@@ -9,6 +9,7 @@ from uuid import uuid4
 from butlers.errors import Forbidden, InvalidInput
 
 ADMIN = "admin"
+READER = "reader"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
@@ -24,6 +25,8 @@ class Caller:
     request_id: str = field(default_factory=lambda: str(uuid4()))
     session_id: str | None = None
     home_tenant: str | None = None
+    via: str | None = None
+    """Where the call came in, if not through a tool: `dashboard`."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Facts the host knows about the call, stored in the metadata of an episode."""
 
@@ -36,6 +39,11 @@ class Caller:
     def is_admin(self) -> bool:
         """Whether the caller holds the admin role."""
         return ADMIN in self.roles
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether the caller may only read."""
+        return READER in self.roles
 
     def within(self, tenant: str) -> "Caller":
         """Return this caller in `tenant`; raise `Forbidden` if it is another one and they are no elevated admin."""

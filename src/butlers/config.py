@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from butlers.config_types import (
+    BasePath,
     ButlerName,
     Cron,
     DatabaseUrl,
@@ -143,18 +144,55 @@ class HttpConfig(Table):
 
 
 class LimitsConfig(Table):
-    """[butler.limits]: limits on calls, and the time to stop."""
+    """[butler.limits]: limits on connections and calls, and the time to stop."""
 
-    calls_per_second: float = Field(200.0, gt=0, description="Calls per second that each tenant may make on average.")
+    calls_per_second: float = Field(
+        200.0,
+        gt=0,
+        description="Calls per second that each tenant may make on average. Every message counts, also `tools/list`, "
+        "and a larger one counts once for each 16 KiB.",
+    )
     burst: int = Field(400, ge=1, description="Calls that each tenant may make at once before the rate applies.")
     max_body_bytes: int = Field(
-        4_194_304, ge=1024, le=67_108_864, description="Maximum size of a request; larger ones are refused."
+        4_194_304,
+        ge=1024,
+        le=4_194_304,
+        description="Maximum size of a request; larger ones are refused. The default fits the largest memory.",
+    )
+    max_connections: int = Field(
+        512,
+        ge=16,
+        le=65_536,
+        description="Maximum number of connections, less if the limit of open files (`ulimit -n`) requires it. "
+        "Beyond it, each new connection closes the one that waits longest for its client; `/health` still answers.",
+    )
+    head_timeout_seconds: float = Field(
+        10.0, gt=0, le=3600, description="Maximum time for a client to send the head of a request."
+    )
+    body_timeout_seconds: float = Field(
+        30.0,
+        gt=0,
+        le=3600,
+        description="Maximum time for a client to send the body of a request, or to read an answer.",
+    )
+    keep_alive_seconds: int = Field(
+        5, ge=1, le=3600, description="Time after an answer that a connection stays open for the next request."
     )
     call_timeout_seconds: float = Field(
         30.0, gt=0, le=3600, description="Maximum duration of a call; a longer one fails with `timeout`."
     )
     grace_seconds: float = Field(
         20.0, ge=0, le=3600, description="Time that a stopping butler gives to running calls."
+    )
+
+
+class DashboardConfig(Table):
+    """[butler.dashboard]: the pages that show the memory in a browser."""
+
+    enabled: bool = Field(True, description="Whether the butler serves the dashboard beside `/mcp`.")
+    base_path: BasePath = Field(
+        "",
+        description="The path under which a proxy serves the butler, for example `/memory`. Links start with it.",
     )
 
 
@@ -207,10 +245,18 @@ class SessionsConfig(Table):
     """[butler.sessions]: limits on sessions of the runtime."""
 
     max_concurrent: int = Field(
-        2, ge=1, le=100, description="Maximum number of sessions that run at the same time; further ones are queued."
+        2,
+        ge=1,
+        le=100,
+        description="Maximum number of sessions that run at the same time; further ones are queued, and tenants take "
+        "turns.",
     )
     max_queued: int = Field(
-        20, ge=0, le=10_000, description="Maximum number of queued sessions; one more is refused with `overloaded`."
+        20,
+        ge=0,
+        le=10_000,
+        description="Maximum number of queued sessions; one more is refused with `overloaded`. A tenant can use half "
+        "of those that the other tenants leave.",
     )
     memory_timeout_seconds: float = Field(
         5.0,
@@ -247,6 +293,7 @@ class ButlerConfig(Table):
     auth: AuthConfig = AuthConfig()
     http: HttpConfig = HttpConfig()
     limits: LimitsConfig = LimitsConfig()
+    dashboard: DashboardConfig = DashboardConfig()
     runtime: RuntimeConfig = RuntimeConfig()
     sessions: SessionsConfig = SessionsConfig()
     schedule: list[ScheduleEntry] = []
@@ -317,6 +364,11 @@ def _parse(text: str) -> dict[str, Any]:
         raise ConfigurationFault(f"{FILE}: is nested too deeply") from None
     # A plain ValueError comes from a number with more digits than Python parses.
     except ValueError as error:
+        if repeated := re.fullmatch(r"Cannot declare \((.*)\) twice \(at (line \d+), .*\)", str(error)):
+            table = ".".join(re.findall(r"'([^']*)'", repeated[1]))
+            raise ConfigurationFault(
+                f"{FILE} {repeated[2]}: the table [{table}] is there already", hint="Merge the two into one."
+            ) from None
         where = re.fullmatch(r"(.*) \(at (line \d+, column \d+)\)", str(error), re.DOTALL)
         raise ConfigurationFault(
             f"{FILE} {where[2]}: is not TOML: {where[1]}" if where else f"{FILE}: is not TOML: {error}"

@@ -76,7 +76,16 @@ def _validate_variable_name(name: str) -> str:
     return name
 
 
+def _validate_base_path(path: str) -> str:
+    if path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", path):
+        raise ValueError(
+            f"{display_value(path)} is not a path such as /memory: it starts with / and has none at its end"
+        )
+    return path
+
+
 Text = Annotated[str, AfterValidator(_validate_text)]
+BasePath = Annotated[str, AfterValidator(_validate_base_path)]
 Cron = Annotated[str, AfterValidator(_validate_cron)]
 ButlerName = Annotated[str, AfterValidator(_validate_butler_name)]
 TenantName = Annotated[str, AfterValidator(_validate_tenant_name)]

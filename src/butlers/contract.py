@@ -26,6 +26,14 @@ class Tool:
     toolset: Toolset = "core"
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Accepted alternative names of arguments; they are not in the schema."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults that the configuration sets, by argument; the schema shows them."""
+    open_to_readers: bool = False
+    """Whether the tool, though not read-only, changes nothing for a caller with the role reader."""
+
+    def is_allowed(self, caller: Caller) -> bool:
+        """Whether the roles of the caller allow the tool: a reader may only read."""
+        return self.read_only or self.open_to_readers or not caller.is_reader
 
     @property
     def name(self) -> str:
@@ -40,9 +48,18 @@ def tool(
     idempotent: bool = False,
     toolset: Toolset = "core",
     aliases: Mapping[str, str] | None = None,
+    open_to_readers: bool = False,
 ) -> Callable[[Callable[..., Awaitable[Any]]], Tool]:
     """Declare a tool: its docstring is the description, its arguments follow the state and the caller."""
-    return lambda function: Tool(function, read_only, destructive, idempotent, toolset, aliases or {})
+    return lambda function: Tool(
+        function,
+        read_only=read_only,
+        destructive=destructive,
+        idempotent=idempotent,
+        toolset=toolset,
+        aliases=aliases or {},
+        open_to_readers=open_to_readers,
+    )
 
 
 @dataclass(slots=True)
@@ -62,6 +79,16 @@ def count_rows(*, asked: int, returned: int) -> None:
     if row_count is not None:
         row_count.asked += asked
         row_count.returned += returned
+
+
+current_notes: ContextVar[list[str]] = ContextVar("current_notes")
+
+
+def add_note(note: str) -> None:
+    """Add a sentence to the current call's answer that tells its reader how far to rely on it."""
+    notes = current_notes.get(None)
+    if notes is not None:
+        notes.append(note)
 
 
 JobResult = Mapping[str, Any]
@@ -95,6 +122,9 @@ class SessionResult:
     usage: Usage | None = None
 
 
+StartCallback = Callable[[], Awaitable[None]]
+
+
 class Spawner(Protocol):
     """The service that starts sessions of the butler's runtime."""
 
@@ -102,11 +132,20 @@ class Spawner(Protocol):
         """Raise `Unavailable`, naming what is missing, if no session can be started."""
 
     async def spawn(
-        self, caller: Caller, prompt: str, *, trigger_source: str, internal: bool = False
+        self,
+        caller: Caller,
+        prompt: str,
+        *,
+        trigger_source: str,
+        internal: bool = False,
+        on_start: StartCallback | None = None,
     ) -> SessionResult:
         """Run one session and return its result; an internal one neither reads nor stores memories.
 
-        Raises `SessionFailed` or `TimedOut`. Cancelling it ends every process that it started.
+        `on_start` is awaited when the session's turn has come, before the runtime is called.
+
+        Raises `SessionFailed` or `TimedOut` if the session ran, `Overloaded` or `Unavailable` if it did not.
+        Cancelling it ends every process that it started.
         """
 
 

@@ -52,6 +52,15 @@ _REUSE_PLANS = (
     ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)"
 )
 
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""Everything that the driver declares; a lost connection may raise any of them."""
+
+
+class CommitUnknown(Unavailable):
+    """The connection was lost during a commit: the change may be stored or not."""
+
+    hint = "A change may be stored: repeat the call with the same idempotency_key, or look before you repeat it."
+
 
 class PoolUsage(NamedTuple):
     """The size of the pool and its idle connections."""
@@ -84,14 +93,18 @@ class Database:
         With `durable=False` the commit does not wait for the disk, and a crash may lose it: for data such as read
         counts. With `reuse_plans` the server caches plans: for frequent statements that use an index.
         """
-        with translate_errors():
-            async with self._connection(caller.tenant) as connection, connection.transaction():
-                await connection.execute(
-                    _SET_TENANT + ("" if durable else _ASYNC_COMMIT) + (_REUSE_PLANS if reuse_plans else ""),
-                    caller.tenant,
-                    str(max(1, round(seconds * 1000))),
-                )
-                yield connection
+        settings = _SET_TENANT + ("" if durable else _ASYNC_COMMIT) + (_REUSE_PLANS if reuse_plans else "")
+        is_committing = False
+        try:
+            with translate_errors():
+                async with self._connection(caller.tenant) as connection, connection.transaction():
+                    await connection.execute(settings, caller.tenant, str(max(1, round(seconds * 1000))))
+                    yield connection
+                    is_committing = durable
+        except Unavailable as fault:
+            if is_committing:
+                raise CommitUnknown("the connection to the database was lost during the commit") from fault
+            raise
 
     async def fetch_row(self, statement: str, *arguments: object) -> asyncpg.Record | None:
         """Return one row of a function that needs no tenant; row-level security hides all tables."""
@@ -115,7 +128,7 @@ class Database:
             try:
                 yield bool(await connection.fetchval("select pg_try_advisory_lock(hashtextextended($1, 0))", name))
             finally:
-                with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                with contextlib.suppress(OSError, *DRIVER_ERRORS):
                     await connection.close(timeout=1)
 
     def owner_connection(self) -> contextlib.AbstractAsyncContextManager[PlainConnection]:
@@ -154,11 +167,17 @@ class Database:
                     if tenant is not None:
                         await stack.enter_async_context(self._slots_of(tenant))
                     with _translate_connect_errors():
-                        acquiring = self._pool.acquire(timeout=POOL_TIMEOUT_SECONDS)
-                        connection = await stack.enter_async_context(acquiring)
+                        connection = await self._pool.acquire(timeout=POOL_TIMEOUT_SECONDS)
+                        stack.push_async_callback(self._release, connection)
             except TimeoutError:
                 raise Overloaded("every database connection is busy") from None
-            yield connection
+            with translate_cut(connection):
+                yield connection
+
+    async def _release(self, connection: Connection) -> None:
+        """Give a connection back; an error is not the call's, which has its result, and the pool replaces it."""
+        with contextlib.suppress(OSError, *DRIVER_ERRORS):
+            await self._pool.release(connection)
 
 
 async def connect(dsn: str, pool_size: int = 10, owner: Owner | None = None) -> Database:
@@ -224,11 +243,30 @@ def _translate_connect_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def translate_cut(connection: Connection | PlainConnection) -> Iterator[None]:
+    """Turn any error into `Unavailable` if the connection is closed by then, whatever the driver raised."""
+    try:
+        yield
+    except Exception as error:
+        if as_fault(error) is None and _is_closed(connection):
+            raise Unavailable("the connection to the database was lost") from error
+        raise
+
+
+def _is_closed(connection: Connection | PlainConnection) -> bool:
+    """Return whether the connection is closed, or back in the pool because it was."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:
+        return True
+
+
+@contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
     """Turn errors of the database or its connection into faults; others pass unchanged."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, TimeoutError) as error:
+    except (*DRIVER_ERRORS, ConnectionError, TimeoutError) as error:
         fault = as_fault(error)
         if fault is None:
             raise
@@ -264,6 +302,7 @@ def _fault_from_driver_error(error: BaseException) -> Fault | None:
     if isinstance(error, TimeoutError):
         return TimedOut("the database took too long")
     # A broken pipe comes from the reader of our output; a lost database connection is reset instead.
-    if isinstance(error, (asyncpg.InterfaceError, ConnectionError)) and not isinstance(error, BrokenPipeError):
+    lost = (asyncpg.InterfaceError, asyncpg.InternalClientError, ConnectionError)
+    if isinstance(error, lost) and not isinstance(error, BrokenPipeError):
         return Unavailable("the connection to the database was lost")
     return None

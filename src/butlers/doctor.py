@@ -27,6 +27,20 @@ async def run_checks(folder: Path, environment: Environment) -> list[Check]:
     return checks
 
 
+async def run_live_checks(butler: Butler) -> list[Check]:
+    """Return the checks that a running butler can make on itself, ending with the first database error."""
+    checks = [_check_runtime(butler.config)]
+    try:
+        with db.translate_errors():
+            checks.append(await _check_database(butler.location))
+        for module in butler.modules:
+            checks += await module.checks()
+        checks += [await _check_jobs(butler), await _check_backup(butler)]
+    except Fault as fault:
+        checks.append(Check("database", "fail", fault.message, fault.hint))
+    return checks
+
+
 _OVERDUE_SECONDS = 600
 _MAX_BACKUP_AGE_DAYS = 30
 _ORDER = ("configuration", "runtime", "database", "schema", "row-level security", "modules")

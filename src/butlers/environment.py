@@ -33,7 +33,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         value = variables.get(name, "").strip() or default
         try:
             values[field] = None if value is None else check(value)
-        except (ValueError, RuntimeError) as error:
+        except ValueError as error:
             problems.append(f"{name}: {error}")
     if problems:
         raise ConfigurationFault("\n".join(problems))
@@ -49,8 +49,15 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return check
 
 
+def _folder(value: str) -> Path:
+    try:
+        return Path(value).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"{display_value(value)} names no user's home; write the whole path") from None
+
+
 _VARIABLES: Mapping[str, tuple[str, str | None, Callable[[str], Any]]] = {
-    "BUTLERS_HOME": ("home", "~/.local/share/butlers", lambda path: Path(path).expanduser().absolute()),
+    "BUTLERS_HOME": ("home", "~/.local/share/butlers", _folder),
     "BUTLERS_DATABASE_URL": ("database_url", None, validate_database_url),
     "BUTLERS_ADMIN_DATABASE_URL": ("admin_database_url", None, validate_database_url),
     "BUTLERS_LOG": ("log_level", "info", _one_of(*LOG_LEVELS)),

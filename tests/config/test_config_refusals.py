@@ -104,11 +104,16 @@ FURTHER: list[Case] = [
     ("[butler.limits]\nburst = 0", 4, "butler.limits.burst", "must be at least 1"),
     ("[butler.limits]\nmax_body_bytes = 1023", 4, "butler.limits.max_body_bytes", "must be at least 1024"),
     (
-        "[butler.limits]\nmax_body_bytes = 67108865",
+        "[butler.limits]\nmax_body_bytes = 4194305",
         4,
         "butler.limits.max_body_bytes",
-        "must be at most 67108864",
+        "must be at most 4194304",
     ),
+    ("[butler.limits]\nmax_connections = 15", 4, "butler.limits.max_connections", "must be at least 16"),
+    ("[butler.limits]\nmax_connections = 65537", 4, "butler.limits.max_connections", "must be at most 65536"),
+    ("[butler.limits]\nhead_timeout_seconds = 0", 4, "butler.limits.head_timeout_seconds", "must be above 0"),
+    ("[butler.limits]\nbody_timeout_seconds = 0", 4, "butler.limits.body_timeout_seconds", "must be above 0"),
+    ("[butler.limits]\nkeep_alive_seconds = 0", 4, "butler.limits.keep_alive_seconds", "must be at least 1"),
 ]
 AUTH: list[Case] = [
     ('mode = "open"', 4, "mode", "'open' is not one of local, keys, jwt"),
@@ -355,6 +360,10 @@ def test_a_module_is_a_table(problems_in: ProblemsIn, text: str, key: str) -> No
         ("[butler]\nname = \n", "butler.toml line 2, column 8: is not TOML: "),
         ('[butler]\nname = "a"\nname = "b"\n', "butler.toml line 3, column 11: is not TOML: "),
         ("[butler", "butler.toml: is not TOML: "),
+        (
+            "[butler.runtime]\n[butler]\n[butler.runtime]\n",
+            "butler.toml line 3: the table [butler.runtime] is there already",
+        ),
         (f"a = {'9' * 5000}", "butler.toml: is not TOML: "),
         (f"a = {'[' * 5000}", "butler.toml: is nested too deeply"),
     ],

@@ -14,12 +14,12 @@ from uuid import UUID, uuid4
 import aiosql
 import asyncpg
 
-from butlers.caller import validate_tenant
+from butlers.caller import ADMIN, READER, validate_tenant
 from butlers.db import Database, PlainConnection
 from butlers.errors import InvalidInput, NotFound
 
 PREFIX = "butlers"
-ROLES = frozenset({"admin"})
+ROLES = frozenset({ADMIN, READER})
 _KEY = re.compile(PREFIX + "_([0-9a-f]{32})_(.+)")
 _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "keys.sql"), "asyncpg")
 
@@ -40,7 +40,9 @@ class NewKey:
             raise InvalidInput(
                 f"unknown role {', '.join(sorted(unknown))}", hint=f"Roles: {', '.join(sorted(ROLES))}."
             )
-        if self.elevated and "admin" not in self.roles:
+        if set(self.roles) >= ROLES:
+            raise InvalidInput("a key can't be both admin and reader", hint="Create two keys.")
+        if self.elevated and ADMIN not in self.roles:
             raise InvalidInput("only an admin key can be elevated", hint="Add --role admin.")
         if not self.actor.strip():
             raise InvalidInput("a key needs an actor", hint="Name the person or program that will use it.")
@@ -87,8 +89,16 @@ async def revoke_key(owner: PlainConnection, key_id: UUID) -> None:
 async def find_active_key(database: Database, text: str) -> asyncpg.Record | None:
     """Return the row of the key with this text, or None if it is unknown, expired or revoked."""
     parts = _KEY.fullmatch(text)
-    row = await database.fetch_row(_queries.find_key.sql, UUID(hex=parts[1])) if parts else None
+    row = await find_active_key_by_id(database, UUID(hex=parts[1])) if parts else None
     if parts is None or row is None or not hmac.compare_digest(row["secret_hash"], hash_secret(parts[2])):
+        return None
+    return row
+
+
+async def find_active_key_by_id(database: Database, key_id: UUID) -> asyncpg.Record | None:
+    """Return the row of a key, or None if it is unknown, expired or revoked."""
+    row = await database.fetch_row(_queries.find_key.sql, key_id)
+    if row is None:
         return None
     is_expired = row["expires_at"] is not None and row["expires_at"] <= datetime.now(UTC)
     return None if is_expired or row["revoked_at"] else row

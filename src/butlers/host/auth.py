@@ -72,7 +72,9 @@ class StrictJWTVerifier(JWTVerifier):
         claimed = verified.claims.get(self._auth.roles_claim)
         roles = [role for role in claimed if isinstance(role, str)] if isinstance(claimed, list) else []
         elevated = verified.claims.get(self._auth.elevated_claim) is True
-        return _make_token(str(tenant), subject, roles, elevated=elevated)
+        accepted = _make_token(str(tenant), subject, roles, elevated=elevated)
+        accepted.expires_at = int(verified.claims["exp"])
+        return accepted
 
 
 def _is_currently_valid(claims: Mapping[str, Any], now: float) -> bool:

@@ -1,4 +1,4 @@
-"""The host's tables on the Alembic branch `core`: sessions, API keys, job runs, idempotency keys."""
+"""The host's tables on the Alembic branch `core`: sessions, keys, browser sessions, job runs, idempotency keys."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_003",
+    head="core_004",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",
@@ -18,6 +18,8 @@ CORE = Branch(
         # The owner administers keys; the application looks one up by its id and sees no others.
         "table api_keys": "",
         "function api_key(uuid)": "execute",
+        "table browser_sessions": "select, insert, update, delete",
+        "function browser_session(bytea)": "execute",
         "function latest_job_runs()": "execute",
         "function unfinished_sessions(text)": "execute",
     },

@@ -1,0 +1,18 @@
+"""Page of a retraction: everything that comes from a session or an episode, before it is taken back."""
+
+from starlette.responses import Response
+
+from butlers.dashboard.page import Page
+from butlers.dashboard.pages.acts import read_origin
+from butlers.dashboard.pages.route import PageRoute
+from butlers.modules.memory.operations import retraction
+
+
+async def show_retraction(page: Page) -> Response:
+    """Show what a retraction would take back, and what stays because others say it."""
+    session, episode = page.query("session"), page.query("episode")
+    preview = await retraction.preview(page.memory, page.caller, read_origin(session, episode))
+    return await page.render("retract.html", session=session, episode=episode, preview=preview)
+
+
+ROUTES = (PageRoute("/retract", show_retraction),)
