@@ -41,6 +41,14 @@ def test_an_entity_from_its_creation_to_its_merge(memory):
     assert (merged["id"], merged["former_name"], merged["merged_into"]) == (twin, "C. Martin", chloe)
 
 
+def test_a_list_that_stops_at_its_limit_says_so(memory):
+    for name in ("Ada", "Bob"):
+        memory("entity create", name, "person")
+    cut, whole = (memory.run("entity list", "--json", "--limit", limit) for limit in (1, 2))
+    assert (len(json.loads(cut.stdout)), cut.stderr) == (1, "These are the first 1. --limit lists more.\n")
+    assert (len(json.loads(whole.stdout)), whole.stderr) == (2, "")
+
+
 def test_hints_tell_two_of_one_name_apart(memory):
     martin = memory("entity create", "Chloe Martin", "person", "--aliases", "Chloe")["id"]
     smith = memory("entity create", "Chloe Smith", "person", "--aliases", "Chloe")["id"]
@@ -126,10 +134,10 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["create", "Ada", "ghost"], "entity-type: Input should be 'person', 'organization', 'place' or 'other'."),
-        (["create", " ", "person"], "canonical_name is blank."),
-        (["create", "Ada", "person", "--metadata", "x"], "metadata: "),
-        (["get", "Ada"], "entity_id is not an id."),
+        (["create", "Ada", "ghost"], "TYPE: Input should be 'person', 'organization', 'place' or 'other'."),
+        (["create", " ", "person"], "NAME is blank."),
+        (["create", "Ada", "person", "--metadata", "x"], "--metadata: "),
+        (["get", "Ada"], "ENTITY_ID is not an id."),
         (["get", NOBODY], f"the entity {NOBODY} does not exist."),
         (["update", NOBODY], "the change is empty."),
         (["update", NOBODY, "--aliases", "a"], f"the entity {NOBODY} does not exist."),
@@ -137,8 +145,8 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
         (["resolve", "Ada", "--domain-scores", "x"], "context-hints: "),
         (["merge", NOBODY, NOBODY], "an entity can't be merged into itself."),
         (["merge", NOBODY, NOBODY, "--yes"], "an entity can't be merged into itself."),
-        (["merge", "Ada", NOBODY], "source_entity_id is not an id."),
-        (["list", "--entity-type", "ghost"], "'ghost' is not an entity_type."),
+        (["merge", "Ada", NOBODY], "SOURCE_ID is not an id."),
+        (["list", "--entity-type", "ghost"], "'ghost' is not an --entity-type."),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )

@@ -50,7 +50,7 @@ def test_a_key_works_at_once_on_a_running_butler_and_stops_at_once(butlers, home
     ("options", "message"),
     [
         (["--tenant", "a b"], "a tenant name is"),
-        (["--tenant", "acme", "--role", "root"], "unknown role root. Roles: admin."),
+        (["--tenant", "acme", "--role", "root"], "unknown role root. Roles: admin, reader."),
         (["--tenant", "acme", "--elevated"], "only an admin key can be elevated. Add --role admin."),
         (["--tenant", "acme", "--expires", "soon"], "is not a time span"),
         (["--tenant", "acme", "--expires", "0d"], "is not a time span"),

@@ -46,6 +46,12 @@ def test_a_fact_from_its_first_word_to_its_history(memory):
         "fact_restored",
     ]
     assert [fact["id"] for fact in history["superseded"]] == [first["id"]]
+    page = memory("history", "fact", second["id"], "--limit", "3")
+    assert (len(page["events"]), page["total"], page["truncated"]) == (3, 4, True)
+    shown = memory.text("history", "fact", second["id"], "--limit", "3")
+    assert f"3 of 4 events; the next ones: --cursor {page['next_cursor']}" in shown
+    rest = memory("history", "fact", second["id"], "--cursor", page["next_cursor"])
+    assert [event["event_type"] for event in rest["events"]] == ["fact_restored"]
 
 
 def test_rules_and_episodes_and_what_is_found_of_them(memory):
@@ -136,19 +142,19 @@ NOBODY = "00000000-0000-4000-8000-000000000000"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["search", "x", "--mode", "psychic"], "mode: Input should be 'semantic', 'keyword', 'hybrid' or 'blended'."),
+        (["search", "x", "--mode", "psychic"], "--mode: Input should be 'semantic', 'keyword', 'hybrid' or "),
         (
             ["search", "x", "--limit", "0", "--min-confidence", "2"],
-            "limit: Input should be greater than or equal to 1;",
+            "--limit: Input should be greater than or equal to 1;",
         ),
-        (["search", "x", "--types", "dream"], "types: Input should be 'episode', 'fact' or 'rule'."),
+        (["search", "x", "--types", "dream"], "--types: Input should be 'episode', 'fact' or 'rule'."),
         (["search", " "], "query is blank."),
-        (["store-fact", "a", "b", "c", "--importance", "nan"], "importance: "),
-        (["store-fact", "a", "b", ""], "content: String should have at least 1 character."),
-        (["store-rule", "a", "--permanence", "forever"], "permanence: Input should be 'permanent', "),
+        (["store-fact", "a", "b", "c", "--importance", "nan"], "--importance: "),
+        (["store-fact", "a", "b", ""], "CONTENT: String should have at least 1 character."),
+        (["store-rule", "a", "--permanence", "forever"], "--permanence: Input should be 'permanent', "),
         (["store-episode", "a", "--butler", "jeeves"], "this is the butler cli_"),
-        (["get", "thing", NOBODY], "memory-type: Input should be "),
-        (["get", "fact", "first"], "memory_id is not an id."),
+        (["get", "thing", NOBODY], "TYPE: Input should be "),
+        (["get", "fact", "first"], "ID is not an id."),
         (["confirm", "episode", NOBODY], "an episode can't be confirmed."),
         (["forget", "fact", NOBODY], "no fact "),
         (["helpful", NOBODY], "no rule "),

@@ -72,7 +72,7 @@ def test_nothing_is_retracted_without_a_yes(memory, poisoned):
     ("words", "message"),
     [
         ((), "one origin is needed"),
-        (("--session", "yesterday", "--yes"), "session_id is not an id"),
+        (("--session", "yesterday", "--yes"), "--session is not an id"),
         (("--session", str(uuid4()), "--episode", str(uuid4()), "--yes"), "one origin is needed"),
         (("--undo", str(uuid4())), "there is no retraction"),
         (("--undo", str(uuid4()), "--dry-run"), "--undo has no dry run"),
@@ -121,7 +121,7 @@ def test_a_memory_is_erased_and_remaining_mentions_are_listed(memory):
     shown = memory.text("erase", "fact", fact, "--yes")
     assert f"The same text is still stored in:\nepisode {episode}" in shown
     result = memory("erase", "episode", episode, "--yes")
-    assert result == {"erased": {"episodes": 1}, "mentions": [], "vacuumed": True}
+    assert result == {"erased": {"episodes": 1}, "mentions": [], "mentions_truncated": False, "vacuumed": True}
     assert memory.run("get", "fact", fact).returncode == 1
     assert "no fact" in refused(memory.run("erase", "fact", fact, "--yes"))
 

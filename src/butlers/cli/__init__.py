@@ -33,7 +33,7 @@ def options(
 
 
 for command in (*lifecycle.COMMANDS, *sessions.COMMANDS, *backups.COMMANDS):
-    app.command()(command)
+    app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(keys.app, name="key")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(sessions.hook, name="hook")

@@ -129,8 +129,10 @@ async def list_(
 
     kind = EntityType.named(entity_type.strip().lower()) if entity_type else None
     async with open_memory(folder, tenant) as (memory, caller):
-        found = await entities.list_entities(memory, caller, kind, merged=merged, limit=limit)
-    show(to_json(found), entity_views.entity_list, as_json=as_json)
+        found = await entities.list_entities(memory, caller, kind, merged=merged, limit=limit + 1)
+    show(to_json(found[:limit]), entity_views.entity_list, as_json=as_json)
+    if len(found) > limit:
+        typer.echo(f"These are the first {limit}. --limit lists more.", err=True)
 
 
 async def _preview_and_ask(folder: Path, tenant: str | None, source_id: str, target_id: str) -> None:

@@ -29,7 +29,7 @@ async def create(
     folder: Folder,
     tenant: Annotated[str, typer.Option(help="The tenant whose memories the key gives access to.")],
     actor: Annotated[str, typer.Option(help="The user of the key, as recorded in the audit trail.")] = "agent",
-    role: Annotated[list[str] | None, typer.Option(help="A role, such as admin.")] = None,
+    role: Annotated[list[str] | None, typer.Option(help="admin, or reader for a key that only reads.")] = None,
     elevated: Annotated[bool, typer.Option("--elevated", help="Allow other tenants too (admins only).")] = False,
     expires: Annotated[str | None, typer.Option(help="Time until the key expires: 12h, 30d, 8w.")] = None,
     as_json: AsJson = False,

@@ -52,6 +52,7 @@ async def run(
     Example: `butlers run examples/general --port 8101`
     """
     from butlers import app
+    from butlers.dashboard import LazyDashboard
 
     if stdio:
         await app.serve_stdio(folder)
@@ -64,6 +65,8 @@ async def run(
         if butler.auth.mode != "local":
             header = ' --header "Authorization: Bearer $KEY"'
             entry["headers"] = {"Authorization": "Bearer $KEY"}
+        if butler.dashboard.enabled:
+            typer.echo(f"Dashboard:            {address.removesuffix('/mcp')}/", err=True)
         typer.echo(
             f"Connect Claude Code:  claude mcp add --transport http {butler.name} {address}{header}\n"
             f"Any other MCP client: {json.dumps({'mcpServers': {butler.name: entry}})}\n"
@@ -71,7 +74,34 @@ async def run(
             err=True,
         )
 
-    await app.serve_http(folder, port, announce=announce)
+    await app.serve_http(folder, port, announce=announce, make_pages=LazyDashboard)
+
+
+@command
+async def open_(
+    folder: Folder = HERE,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="The port, if not the configured one.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="The tenant. Default: the configured one.")] = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the address and open no browser.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open the dashboard of a running butler in the browser, logged in.
+
+    Where a login is needed, the address carries a ticket that is valid once, for a minute.
+
+    Example: `butlers open examples/general`
+    """
+    from butlers.dashboard.opening import dashboard_address
+
+    address = await dashboard_address(folder, port, tenant)
+    if as_json:
+        typer.echo(json.dumps({"url": address}))
+        return
+    typer.echo(address)
+    if not only_print:
+        import webbrowser
+
+        webbrowser.open(address)
 
 
 @command
@@ -110,7 +140,7 @@ async def migrate(folder: Folder = HERE, as_json: AsJson = False) -> None:
     config = app.load_configuration(folder)
     async with app.locate_database(config, read_environment()) as location:
         migration = await app.upgrade_schema(location, app.migration_branches(config))
-    show_migration(migration, as_json=as_json)
+    show_rows(migration_rows(migration), "branch | from | to", as_json=as_json)
 
 
 @command
@@ -128,13 +158,12 @@ async def doctor(folder: Folder = HERE, as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def show_migration(migration: "Migration", *, as_json: bool) -> None:
-    """Print each branch of the schema with its version before and after."""
-    rows = [
+def migration_rows(migration: "Migration") -> list[dict[str, str]]:
+    """Return each branch of the schema with its version before and after."""
+    return [
         {"branch": branch, "from": migration.before.get(branch) or "nothing", "to": head}
         for branch, head in migration.after.items()
     ]
-    show_rows(rows, "branch | from | to", as_json=as_json)
 
 
-COMMANDS = (init, run, dsn, migrate, doctor)
+COMMANDS = (init, run, open_, dsn, migrate, doctor)

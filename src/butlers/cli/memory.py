@@ -168,7 +168,13 @@ def links(
 
 
 @tool_command("memory_history", app)
-def history(folder: Folder, memory_type: Type, memory_id: Id) -> None:
+def history(
+    folder: Folder,
+    memory_type: Type,
+    memory_id: Id,
+    limit: Annotated[int | None, typer.Option(help="The maximum number of events, up to 1000. Default: 200.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Continue after a page: the next_cursor it ends with.")] = None,
+) -> None:
     """Show the events of a memory, the facts it superseded and those that superseded it.
 
     Example: `butlers memory history . fact 3f2a8c1e-…`

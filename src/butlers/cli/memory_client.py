@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from butlers.cli.output import AsJson, command, show
+from butlers.cli.wording import option_name
 from butlers.errors import ConfigurationFault, InvalidInput
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def tool_command(tool: str, app: typer.Typer | None = None) -> Callable[[Callabl
 async def call_tool(name: str, folder: Path, tenant: str | None, as_json: bool, arguments: Mapping[str, Any]) -> None:
     """Call a tool and show its answer; arguments that are None are left out."""
     from butlers.cli import entity_views, memory_views
+    from butlers.contract import current_notes
     from butlers.modules.memory.tools import TOOLS
 
     tool = next(each for each in TOOLS if each.name == name)
@@ -63,7 +65,11 @@ async def call_tool(name: str, folder: Path, tenant: str | None, as_json: bool, 
     async with open_memory(folder, tenant) as (memory, caller):
         if "butler" in get_type_hints(tool.function):
             valid.setdefault("butler", memory.butler)
+        notes: list[str] = []
+        current_notes.set(notes)
         answer = await tool.function(memory, caller, **valid)
+    for note in notes:
+        typer.echo(note, err=True)
     show(answer, {**memory_views.VIEWS, **entity_views.VIEWS}[name], as_json=as_json)
 
 
@@ -86,5 +92,5 @@ def validate_arguments(tool: "Tool", arguments: Mapping[str, Any]) -> dict[str, 
         return dict(pydantic.create_model(tool.name, **fields)(**given))
     except pydantic.ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        problems = (f"{str(detail['loc'][0]).replace('_', '-')}: {detail['msg']}" for detail in details)
+        problems = (f"{option_name(str(detail['loc'][0]))}: {detail['msg']}" for detail in details)
         raise InvalidInput("; ".join(problems), hint="See --help for what each argument accepts.") from None

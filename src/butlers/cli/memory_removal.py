@@ -72,6 +72,7 @@ async def erase(
     from butlers.modules.memory.operations import erasure
     from butlers.modules.memory.tools.arguments import parse_entity_id, parse_id
 
+    what = what.strip().lower()
     if what not in {*MemoryType, "entity", "tenant"} or (memory_id is None) != (what == "tenant"):
         raise InvalidInput("erase takes a type and an id, or tenant", hint="Pass `fact ID`, `entity ID` or `tenant`.")
     async with open_memory(folder, tenant) as (memory, caller):

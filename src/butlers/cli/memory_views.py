@@ -49,9 +49,9 @@ def search_results(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 
 def record(answer: Mapping[str, Any]) -> RenderableType:
-    """Render all fields of one memory or entity."""
+    """Render the fields of one memory or entity that have a value."""
     # memory_get repeats the memory type as `type`.
-    return fields({name: value for name, value in answer.items() if name != "type"})
+    return fields({name: value for name, value in answer.items() if name != "type" and value is not None})
 
 
 def statistics(answer: Mapping[str, Any]) -> RenderableType:
@@ -84,10 +84,15 @@ def history(answer: Mapping[str, Any]) -> RenderableType:
         visible(f"{answer['memory_type']} {answer['id']}"),
         TextTable("when | event / payload", events),
     ]
+    if answer["truncated"]:
+        shown = f"{len(events)} of {answer['total']} events"
+        parts.append(visible(f"{shown}; the next ones: --cursor {answer['next_cursor']}"))
     for name in ("superseded", "superseded_by"):
         if answer[name]:
             rows = [{"when": _time(fact["created_at"]), "fact": fact["content"], **fact} for fact in answer[name]]
             parts += [Text(f"\n{name.replace('_', ' ')}:"), TextTable("when | fact / id", rows)]
+    if answer["chain_truncated"]:
+        parts.append(Text("The chain is longer; the history of its last fact has the rest."))
     return Group(*parts)
 
 
@@ -161,7 +166,8 @@ def erasure(answer: Mapping[str, Any]) -> RenderableType:
         parts += [Text("Remaining:"), fields(answer["left"])]
     if answer.get("mentions"):
         mentions = "\n".join("{kind} {id}".format(**each) for each in answer["mentions"])
-        parts.append(visible(f"The same text is still stored in:\n{mentions}"))
+        more = "\n… and elsewhere" if answer["mentions_truncated"] else ""
+        parts.append(visible(f"The same text is still stored in:\n{mentions}{more}"))
     elif "mentions" in answer:
         parts.append(Text("The text is stored nowhere else."))
     if not answer["vacuumed"]:
@@ -184,7 +190,9 @@ def dead_letters(answer: Mapping[str, Any]) -> RenderableType:
         }
         for episode in answer["dead_letters"]
     ]
-    return TextTable("when | episode / id / error:", rows)
+    table = TextTable("when | episode / id / error:", rows)
+    total = answer["total"]
+    return Group(table, visible(f"{len(rows)} of {total} dead letters")) if total > len(rows) else table
 
 
 def _heading(memory: Mapping[str, Any], *names: str) -> Text:

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import unicodedata
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
@@ -14,15 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
+from butlers.cli.wording import in_words_of_the_command, names_of, shown_names
 from butlers.errors import Conflict, Fault
+from butlers.visible_text import escape_control_characters
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 P = ParamSpec("P")
 HERE = Path()
-_JOINERS = "\u200c\u200d"
-_UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_OS_ERROR_HINT = "Make sure that it exists and that you may read and write it, or name another one."
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The butler's folder.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -38,32 +38,37 @@ def command(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
         from butlers.environment import read_environment
         from butlers.host import logs
 
+        shown_names.set(names_of(function))
         try:
             env = read_environment()
             logs_everything = is_run or os.environ.get("BUTLERS_LOG", "").strip()
             logs.configure_logging(env.log_level if logs_everything else "warning", env.log_format)
             asyncio.run(function(*args, **kwargs))
         except Fault as fault:
-            message = f"butlers: {fault.message.rstrip('.')}. {fault.hint}".rstrip()
-            typer.echo(escape_control_characters(message), err=True)
-            raise typer.Exit(1) from None
+            raise _failed(in_words_of_the_command(fault.message), in_words_of_the_command(fault.hint)) from None
         except asyncio.CancelledError:
             # SIGTERM is the normal end of a running butler and a failure of every other command.
             raise typer.Exit(0 if is_run else 143) from None
         except KeyboardInterrupt:
+            typer.echo("butlers: interrupted.", err=True)
             raise typer.Exit(130) from None
         except typer.Exit:
             raise
         except Exception as error:
             logging.getLogger("butlers").debug("internal", exc_info=error)
-            typer.echo(
-                f"butlers: internal error {type(error).__name__}."
-                " Run the command again with BUTLERS_LOG=debug to see the traceback.",
-                err=True,
-            )
-            raise typer.Exit(1) from None
+            if isinstance(error, OSError) and error.filename and error.strerror:
+                raise _failed(f"{error.filename}: {error.strerror}", _OS_ERROR_HINT) from None
+            hint = "Run the command again with BUTLERS_LOG=debug to see the traceback."
+            raise _failed(f"internal error {type(error).__name__}", hint) from None
 
     return run
+
+
+def _failed(message: str, hint: str) -> typer.Exit:
+    """Print what happened and what to do, and return the exit."""
+    text = f"butlers: {message.rstrip('.')}. {hint}".rstrip()
+    typer.echo(escape_control_characters(text), err=True)
+    return typer.Exit(1)
 
 
 def ask(question: str, refusal: str) -> None:
@@ -100,14 +105,3 @@ def show_rows(rows: Sequence[Mapping[str, object]], layout: str, *, as_json: boo
         return TextTable(layout, rows)
 
     show(rows, view, as_json=as_json)
-
-
-def escape_control_characters(text: str) -> str:
-    """Return the text with every character that could control a terminal as an escape sequence."""
-    return "".join(_escape(character) for character in text)
-
-
-def _escape(character: str) -> str:
-    if character in _JOINERS or character == "\n" or unicodedata.category(character) not in _UNPRINTABLE:
-        return character
-    return character.encode("unicode_escape").decode()

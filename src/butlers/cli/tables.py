@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from butlers.cli.output import escape_control_characters
+from butlers.visible_text import escape_control_characters
 
 _UNLIMITED_COLUMNS = 1_000_000
 
