@@ -27,6 +27,7 @@ PAGE_ORDER = (
     "upkeep",
     "sessions",
     "load",
+    "dashboard",
     "startup",
     "million",
     "endurance",

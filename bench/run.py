@@ -21,6 +21,7 @@ BENCHES = (
     "maintenance",
     "sessions",
     "load",
+    "dashboard",
     "startup",
 )
 """`maintenance.py --facts 1000000` and `load.py --calls 100000` take as long as all of these together. They are run
