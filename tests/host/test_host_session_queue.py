@@ -87,7 +87,9 @@ async def test_row_44_a_tenant_that_asks_for_40_sessions_leaves_room_and_turns_t
         first = (await wait_for_starts(place, 2))[0][1:]
         beside = asyncio.ensure_future(trigger(small, "small"))
         answers, answer = await flood, await beside
-        refused = [each["content"][0]["text"] for each in answers if each["isError"]]
+        errors = [each["content"][0]["text"] for each in answers if each["isError"]]
+        # On a busy machine an accepted call may reach its time limit; its session runs on.
+        refused = [text for text in errors if not text.startswith("timeout: ")]
         assert answer["structuredContent"]["status"] == "running"
         await finish(place, first)
         assert (await wait_for_starts(place, 3))[2:] == ["+small"]
