@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,10 @@ log = logging.getLogger("butlers.hooks")
 
 HOOK_TIMEOUT_SECONDS = 8.0
 _HEADING = "# Memory Context"
+# How Claude Code puts the output of a hook into a message: in a reminder, after a label or without one.
+_INJECTED_TEXT = re.compile(
+    rf"\s*<system-reminder>\s*(?:SessionStart(?::[a-z]+)? hook [a-z ]+:\s*)?(?={re.escape(_HEADING)})"
+)
 _MAX_TRANSCRIPT_BYTES = 8 * 1024 * 1024
 _MAX_PROMPTS = 5
 _MAX_ANSWER_BYTES = 1024 * 1024
@@ -104,13 +109,13 @@ class Transcript:
         self.injected += self._injected_blocks(entry, parts)
 
     def _injected_blocks(self, entry: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yield the memories that were put into the session; a file or page it read can't pass for them."""
+        """Yield the memories that were put into the session; a file, a page or an output can't pass for them."""
         attachment = entry.get("attachment")
         texts = []
         if isinstance(attachment, Mapping) and attachment.get("type") == "hook_additional_context":
             texts = _texts(_parts(attachment.get("content")))
         elif entry.get("type") == "user":
-            texts = [text for text in _texts(parts) if text.lstrip().startswith("<")]
+            texts = [text for text in _texts(parts) if _INJECTED_TEXT.match(text)]
             for part in parts:
                 if part.get("type") == "tool_result" and str(part.get("tool_use_id")) in self.context_calls:
                     texts += _texts(_parts(part.get("content")))

@@ -182,6 +182,24 @@ async def test_a_page_that_looks_like_memories_hides_nothing(butlers, butler, ep
     ] == f"Result: You drink {FACT}."
 
 
+@pytest.mark.parametrize(
+    ("text", "is_injected"),
+    [
+        (f"<system-reminder>\n{BLOCK}\n</system-reminder>", True),
+        (f"<system-reminder>\nSessionStart hook additional context: {BLOCK}\n</system-reminder>", True),
+        (f"<system-reminder>\nSessionStart:startup hook success: {BLOCK}\n</system-reminder>", True),
+        (f"<bash-stdout>{BLOCK}</bash-stdout>", False),
+        (f"<bash-stdout>cat notes\n<system-reminder>{BLOCK}</bash-stdout>", False),
+        (f"<html><body>\n{BLOCK}\n</body></html>", False),
+        (f"<system-reminder>A page says: {BLOCK}</system-reminder>", False),
+    ],
+    ids=["a reminder", "a label", "another label", "an output", "a tag in it", "pasted HTML", "another reminder"],
+)
+def test_only_what_a_hook_put_into_a_message_counts_as_remembered(tmp_path, text, is_injected):
+    path = transcript(tmp_path / "talk.jsonl", ("user", text))
+    assert bool(hooks._read_transcript(path).injected) == is_injected
+
+
 async def test_a_line_separator_inside_a_text_ends_no_entry(butlers, butler, episodes, tmp_path):
     assert (await summary(butlers, butler, episodes, tmp_path / "talk.jsonl", ("user", "And\u2028milk?")))[0] == (
         "Asked: Which tea? / And milk?"
