@@ -55,7 +55,7 @@ class OnnxFolder:
 
     @property
     def max_tokens(self) -> int:
-        """The tokens of a text that the model reads, also if the folder does not say it in a form that is understood."""
+        """The tokens of a text that the model reads; a default if the folder does not say it clearly."""
         config = self.path / "sentence_bert_config.json"
         try:
             length = json.loads(config.read_text(encoding="utf-8"))["max_seq_length"]
