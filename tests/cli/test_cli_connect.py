@@ -143,7 +143,7 @@ def test_a_file_that_can_not_be_understood_is_left_alone_and_so_is_the_other(she
 
 
 @pytest.mark.parametrize("depth", [5_000, 100_000])
-def test_a_file_nested_too_deeply_is_left_alone_with_a_way_out(shell, place, project, depth):
+def test_row_51_a_file_nested_too_deeply_is_left_alone_with_a_way_out(shell, place, project, depth):
     nested = '{"mcpServers": {}, "x": ' + "[" * depth + "]" * depth + "}"
     (project / ".mcp.json").write_text(nested)
     done = shell("connect", place, "claude-code", "--project", project)

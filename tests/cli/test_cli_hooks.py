@@ -177,7 +177,7 @@ async def test_memories_put_into_a_session_are_not_learned_again(butlers, butler
     ],
     ids=["a file", "a page", "a prompt"],
 )
-async def test_a_page_that_looks_like_memories_hides_nothing(butlers, butler, episodes, tmp_path, page):
+async def test_row_50_a_page_that_looks_like_memories_hides_nothing(butlers, butler, episodes, tmp_path, page):
     assert (await summary(butlers, butler, episodes, tmp_path / "talk.jsonl", *page))[
         -1
     ] == f"Result: You drink {FACT}."
@@ -196,7 +196,7 @@ async def test_a_page_that_looks_like_memories_hides_nothing(butlers, butler, ep
     ],
     ids=["a reminder", "a label", "another label", "an output", "a tag in it", "pasted HTML", "another reminder"],
 )
-def test_only_what_a_hook_put_into_a_message_counts_as_remembered(tmp_path, text, is_injected):
+def test_row_50_only_what_a_hook_put_into_a_message_counts_as_remembered(tmp_path, text, is_injected):
     path = transcript(tmp_path / "talk.jsonl", ("user", text))
     assert bool(hooks._read_transcript(path).injected) == is_injected
 
@@ -468,7 +468,7 @@ async def test_a_session_of_claude_code_in_a_connected_project_has_memories_and_
 
 
 @pytest.mark.parametrize("depth", [900, 5_000])
-def test_a_line_nested_too_deeply_costs_the_transcript_nothing_else(tmp_path, depth):
+def test_row_50_a_line_nested_too_deeply_costs_the_transcript_nothing_else(tmp_path, depth):
     prompt = json.dumps({"type": "user", "message": {"content": "Order tea"}})
     nested = '{"type": "user", "x": ' + "[" * depth + "]" * depth + "}"
     (tmp_path / "transcript").write_text(f"{nested}\n{prompt}\n")

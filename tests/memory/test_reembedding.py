@@ -286,7 +286,7 @@ async def test_old_vectors_are_not_compared_with_new_ones_and_words_find_both(me
     assert await reembedding.count_stale(renewed, caller) == await reembedding.count_stale(memory, caller) == 3
 
 
-async def test_a_memory_without_a_vector_is_stale_whatever_version_it_names(memory, caller, archive):
+async def test_row_52_a_memory_without_a_vector_is_stale_whatever_version_it_names(memory, caller, archive):
     fact = NewFact(subject="Ada", predicate="likes", content="herbal tea in the garden")
     fact_id = (await writing.store_fact(memory, caller, fact, REQUEST))["id"]
     await archive.change("fact", fact_id, embedding="null")
