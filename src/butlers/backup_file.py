@@ -23,6 +23,9 @@ _MAGIC = b"PGDMP"
 _CHUNK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 1 << 16
 _MAX_ERROR_CHARACTERS = 300
+_MAX_REVISIONS_BYTES = 4096
+_LOCK_TIMEOUT_SECONDS = 60.0
+_SILENCE_SECONDS = 600.0
 _CREATED = re.compile(r"^;\s+Archive created at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
 _ROWS_ENTRY = re.compile(r"^\d+; \d+ \d+ TABLE DATA (\S+) (\S+) .*$", re.MULTILINE)
 _COPY = re.compile(rb'COPY public\.([a-z0-9_]+) \(([a-z0-9_", ]+)\) FROM stdin;\n')
@@ -69,7 +72,13 @@ class BackupFile:
     async def revisions(self) -> list[str]:
         """Return the revisions of the schema that the backup was made with."""
         async with self.rows({VERSION_TABLE}) as tables:
-            text = b"".join([chunk async for each in tables async for chunk in each.chunks])
+            text = b""
+            async for each in tables:
+                async for chunk in each.chunks:
+                    text += chunk
+                    # The file is compressed: a small one may hold gigabytes.
+                    if len(text) > _MAX_REVISIONS_BYTES:
+                        raise ForeignBackup(f"{self.path} has more revisions of the schema than there are")
         return text.decode("ascii", "replace").split()
 
     @asynccontextmanager
@@ -114,21 +123,40 @@ def _check_magic(path: Path) -> None:
             )
 
 
-async def write_backup(dsn: str, file: IO[bytes], *, enable_row_security: bool) -> int:
+async def write_backup(
+    dsn: str,
+    file: IO[bytes],
+    *,
+    enable_row_security: bool,
+    lock_seconds: float = _LOCK_TIMEOUT_SECONDS,
+    silence_seconds: float = _SILENCE_SECONDS,
+) -> int:
     """Write a consistent snapshot of the database to an open file and to the disk; return its size.
 
-    Through a pipe: pg_dump ends with this process, even if it is killed.
+    Through a pipe: pg_dump ends with this process, even if it is killed. It has no limit as long as it writes, and
+    waits for a table that somebody else has locked for `lock_seconds` at most. Raises `Unavailable` if it fails.
     """
     # Without large objects: a butler has none.
     options = ["--format=custom", "--no-owner", "--no-privileges", "-B", "--encoding=UTF8"]
     row_security = ["--enable-row-security"] if enable_row_security else []
-    arguments = [*options, *row_security, "--dbname=" + without_password(dsn)]
+    limit = f"--lock-wait-timeout={round(lock_seconds * 1000)}"
+    arguments = [*options, *row_security, limit, "--dbname=" + without_password(dsn)]
     async with _running("pg_dump", arguments, password_of(dsn)) as output:
-        while chunk := await output.read(_CHUNK_BYTES):
+        while chunk := await _read_in_time(output, silence_seconds):
             await asyncio.to_thread(file.write, chunk)
     file.flush()
     await asyncio.to_thread(os.fsync, file.fileno())
     return file.tell()
+
+
+async def _read_in_time(output: StreamReader, seconds: float) -> bytes:
+    try:
+        async with asyncio.timeout(seconds):
+            return await output.read(_CHUNK_BYTES)
+    except TimeoutError:
+        raise Unavailable(
+            f"pg_dump wrote nothing for {seconds:g} s", hint="Check that the database server answers, then try again."
+        ) from None
 
 
 class _Script:

@@ -164,7 +164,8 @@ class LimitsConfig(Table):
         ge=16,
         le=65_536,
         description="Maximum number of connections, less if the limit of open files (`ulimit -n`) requires it. "
-        "Beyond it, each new connection closes the one that waits longest for its client; `/health` still answers.",
+        "Beyond it, each new connection closes the one that waits longest for its client; `/health` still answers. "
+        "One tenant can use three quarters of them at once.",
     )
     head_timeout_seconds: float = Field(
         10.0, gt=0, le=3600, description="Maximum time for a client to send the head of a request."

@@ -26,6 +26,7 @@ _HOOK_TIMEOUT_SECONDS = 10
 _HEALTH_TIMEOUT_SECONDS = 2.0
 _MAX_HEALTH_BYTES, _MAX_NAME_CHARACTERS = 10_000, 100
 _HOOK_COMMANDS = {"SessionStart": "session-start", "SessionEnd": "session-end"}
+_FIX = "Fix or delete it, then connect again."
 
 Json = dict[str, Any]
 
@@ -133,16 +134,18 @@ class _JsonFile:
     def table(self, name: str) -> Json:
         table = self.value.get(name, {})
         if not isinstance(table, dict):
-            hint = "Fix or delete it, then connect again."
-            raise ConfigurationFault(f"{self.path}: {name} is not an object", hint=hint)
+            raise ConfigurationFault(f"{self.path}: {name} is not an object", hint=_FIX)
         return table
 
     def change(self, name: str, table: Json) -> FileChange:
         """Return the change that replaces a table, or removes it if it is empty."""
         value = {key: entry for key, entry in {**self.value, name: table}.items() if key != name or table}
-        after = json.dumps(value, indent=2, ensure_ascii=False) + "\n" if value else None
-        # Keep the formatting when the value is unchanged.
-        return FileChange(self.path, self.text, self.text if value == self.value else after)
+        try:
+            after = json.dumps(value, indent=2, ensure_ascii=False) + "\n" if value else None
+            # Keep the formatting when the value is unchanged.
+            return FileChange(self.path, self.text, self.text if value == self.value else after)
+        except RecursionError:
+            raise _nested_too_deeply(self.path) from None
 
 
 def _read(path: Path) -> _JsonFile:
@@ -153,9 +156,15 @@ def _read(path: Path) -> _JsonFile:
         return _JsonFile(path, None, {})
     except ValueError:
         value = None
+    except RecursionError:
+        raise _nested_too_deeply(path) from None
     if not isinstance(value, dict):
-        raise ConfigurationFault(f"{path} is not a JSON object", hint="Fix or delete it, then connect again.")
+        raise ConfigurationFault(f"{path} is not a JSON object", hint=_FIX)
     return _JsonFile(path, text, value)
+
+
+def _nested_too_deeply(path: Path) -> ConfigurationFault:
+    return ConfigurationFault(f"{path} is nested too deeply to be a configuration", hint=_FIX)
 
 
 def _without_own_hooks(hooks: Json, config: Configuration) -> Json:

@@ -31,6 +31,9 @@ _SYSTEM_USER = "embedded_postgres"
 _START_TIMEOUT_SECONDS = 60
 _PROGRAM_TIMEOUT_SECONDS = 120.0
 _PID_FILE_TIMEOUT_SECONDS = 1.0
+# Longer than a start, which another process may be in the middle of.
+_LOCK_TIMEOUT_SECONDS = 200.0
+_LOCK_POLL_SECONDS = 0.02
 _POLL_INTERVAL_SECONDS = 0.1
 _MAX_SOCKET_FOLDER_BYTES = 90
 _MAX_FOLDER_BYTES = 900
@@ -86,7 +89,7 @@ class Cluster:
         if self._users_lock.closed:
             return False
         with _exclusive_lock(self.folder / "start.lock"):
-            stops = stop and _is_last_user(self._users_lock)
+            stops = stop and _try_lock(self._users_lock)
             if stops:
                 _stop(self.folder / "data")
             self._users_lock.close()
@@ -145,15 +148,23 @@ def _translate_os_errors(home: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _exclusive_lock(path: Path) -> Iterator[None]:
+def _exclusive_lock(path: Path, seconds: float = _LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+    """Hold the lock of a file; raise `Unavailable` if another process holds it for longer than `seconds`."""
+    deadline = time.monotonic() + seconds
     with path.open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        while not _try_lock(lock):
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"another process starts or stops the embedded PostgreSQL server, for more than {seconds:g} s",
+                    hint=f"End the process that holds {path}, then start again.",
+                )
+            time.sleep(_LOCK_POLL_SECONDS)
         yield
 
 
-def _is_last_user(users_lock: IO[bytes]) -> bool:
+def _try_lock(file: IO[bytes]) -> bool:
     try:
-        fcntl.flock(users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -3,9 +3,13 @@
 import asyncio
 import json
 import logging
+import os
+import re
+import stat
+import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +26,39 @@ from butlers.prompt_text import escape_line, escape_lines
 log = logging.getLogger("butlers.hooks")
 
 HOOK_TIMEOUT_SECONDS = 8.0
+# Shorter than connect._HOOK_TIMEOUT_SECONDS, after which Claude Code ends the hook without a word.
+_EXIT_SECONDS = 9.0
 _HEADING = "# Memory Context"
+# How Claude Code puts the output of a hook into a message: in a reminder, after a label or without one.
+_INJECTED_TEXT = re.compile(
+    rf"\s*<system-reminder>\s*(?:SessionStart(?::[a-z]+)? hook [a-z ]+:\s*)?(?={re.escape(_HEADING)})"
+)
 _MAX_TRANSCRIPT_BYTES = 8 * 1024 * 1024
 _MAX_PROMPTS = 5
 _MAX_ANSWER_BYTES = 1024 * 1024
 _MAX_ERROR_CHARACTERS = 300
 _ACCEPT = "application/json, text/event-stream"
 _CONNECT_TIMEOUT_SECONDS, _HEALTH_TIMEOUT_SECONDS, _ANSWER_TIMEOUT_SECONDS = 0.5, 1.0, 5.0
+
+
+@contextmanager
+def end_process_in_time(report: Callable[[str], None]) -> Iterator[None]:
+    """End the process, with a report, if the block takes longer than a hook may.
+
+    A thread that waits for a file lock or a program can't be cancelled, and Python waits for its threads.
+    """
+
+    def give_up() -> None:
+        report(f"the hook took longer than {_EXIT_SECONDS:g} s")
+        os._exit(0)
+
+    timer = threading.Timer(_EXIT_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def session_start(folder: Path, event_json: str) -> str:
@@ -48,9 +78,13 @@ async def session_start(folder: Path, event_json: str) -> str:
 async def session_end(folder: Path, event_json: str) -> bool:
     """Store the session as an episode; return False if it had no prompt."""
     event = _parse_event(event_json)
-    transcript = await asyncio.to_thread(_read_transcript, Path(str(event.get("transcript_path") or "")))
-    if not transcript.prompts:
-        return False
+    path = Path(str(event.get("transcript_path") or ""))
+    async with asyncio.timeout(HOOK_TIMEOUT_SECONDS):
+        transcript = await asyncio.to_thread(_read_transcript, path)
+        return bool(transcript.prompts) and await _store_episode(folder, event, transcript)
+
+
+async def _store_episode(folder: Path, event: Mapping[str, Any], transcript: "Transcript") -> bool:
     config = app.load_configuration(folder)
     session_id = str(UUID(str(event["session_id"])))
     prompts = " / ".join(transcript.prompts[:_MAX_PROMPTS])
@@ -63,8 +97,7 @@ async def session_end(folder: Path, event_json: str) -> bool:
         "idempotency_key": f"claude-code {session_id} {len(transcript.prompts)}",
     }
     details = {"outcome": str(event.get("reason") or "ended"), "trigger_source": "claude-code"}
-    async with asyncio.timeout(HOOK_TIMEOUT_SECONDS):
-        await _call_tool(config, "memory_store_episode", episode, details)
+    await _call_tool(config, "memory_store_episode", episode, details)
     return True
 
 
@@ -104,13 +137,13 @@ class Transcript:
         self.injected += self._injected_blocks(entry, parts)
 
     def _injected_blocks(self, entry: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """Yield the memories that were put into the session; a file or page it read can't pass for them."""
+        """Yield the memories that were put into the session; a file, a page or an output can't pass for them."""
         attachment = entry.get("attachment")
         texts = []
         if isinstance(attachment, Mapping) and attachment.get("type") == "hook_additional_context":
             texts = _texts(_parts(attachment.get("content")))
         elif entry.get("type") == "user":
-            texts = [text for text in _texts(parts) if text.lstrip().startswith("<")]
+            texts = [text for text in _texts(parts) if _INJECTED_TEXT.match(text)]
             for part in parts:
                 if part.get("type") == "tool_result" and str(part.get("tool_use_id")) in self.context_calls:
                     texts += _texts(_parts(part.get("content")))
@@ -135,12 +168,16 @@ def _is_memory_context(call: Mapping[str, Any]) -> bool:
 
 
 def _read_transcript(path: Path) -> Transcript:
-    """Return the transcript, of a very long one the end; empty if the file can't be read."""
+    """Return the transcript, of a very long one the end; empty unless it is a file that can be read."""
     transcript = Transcript()
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _MAX_TRANSCRIPT_BYTES))
-            lines = file.read().decode("utf-8", "replace").split("\n")
+        # Without waiting for a writer: the path may be that of a pipe.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return transcript
+            file.seek(max(0, status.st_size - _MAX_TRANSCRIPT_BYTES))
+            lines = file.read(_MAX_TRANSCRIPT_BYTES).decode("utf-8", "replace").split("\n")
     except OSError:
         return transcript
     for line in lines:

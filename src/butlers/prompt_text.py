@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 # Emoji and symbols that a variation selector or a joiner may follow.
 _EMOJI = (
@@ -47,6 +48,7 @@ _ENTITY = re.compile(rf"&({'|'.join(_CHARACTERS)});")
 _ENTITIES = {
     "<": "&lt;", "\uff1c": "&lt;", "\ufe64": "&lt;", ">": "&gt;", "\uff1e": "&gt;", "\ufe65": "&gt;", "&": "&amp;"
 }  # fmt: skip
+_PIECE_CHARACTERS = 4_000
 _SPECIAL = re.compile(f"[{''.join(_ENTITIES)}]")
 
 
@@ -55,6 +57,20 @@ def fold_line(text: str) -> str:
 
     Emoji sequences stay, and so do joiners between letters of scripts that are spelled with them.
     """
+    # In pieces: the interpreter's lock is held for all of a substitution.
+    return " ".join(line for piece in _pieces(text) if (line := _fold_piece(piece)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the text in pieces that end before a space, which is part of no sequence of characters."""
+    start = 0
+    while (end := text.find(" ", start + _PIECE_CHARACTERS)) >= 0:
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _fold_piece(text: str) -> str:
     if not text.isascii() and _HAS_INVISIBLE.search(text):
         text = _DROPPED.sub(r"\1", text)
     return " ".join(_BLANK.sub(" ", text).split())

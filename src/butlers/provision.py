@@ -23,6 +23,7 @@ log = logging.getLogger("butlers.database")
 
 _EXTENSIONS = ("vector", "uuid-ossp", "pg_trgm", "unaccent")
 _CONNECT_TIMEOUT_SECONDS = 10
+_COMMAND_TIMEOUT_SECONDS = 60.0
 _WATCH_INTERVAL_SECONDS = 1.0
 _TWO_URLS_HINT = (
     "Set BUTLERS_ADMIN_DATABASE_URL to a role that owns the tables and BUTLERS_DATABASE_URL to a restricted one."
@@ -41,13 +42,16 @@ class DatabaseLocation:
 
     @contextlib.asynccontextmanager
     async def owner_connection(self) -> AsyncIterator[PlainConnection]:
-        """Open a connection of the owner; raise `ConfigurationFault` if its credentials are unknown."""
+        """Open a connection of the owner; raise `ConfigurationFault` if its credentials are unknown.
+
+        Its commands have no time limit: a restore takes as long as it has rows.
+        """
         if self.admin_dsn is None:
             raise ConfigurationFault(
                 "this needs the owner of the tables, and only the application's role is known", hint=_TWO_URLS_HINT
             )
         with translate_errors():
-            async with open_connection(self.admin_dsn) as connection:
+            async with open_connection(self.admin_dsn, command_seconds=None) as connection:
                 if self.owner is not None:
                     await connection.execute(f"set role {quote_identifier(self.owner)}")
                 yield connection
@@ -154,9 +158,14 @@ async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
 
 
 @contextlib.asynccontextmanager
-async def open_connection(dsn: str) -> AsyncIterator[PlainConnection]:
-    """Yield a connection and close it at the end; raise the faults of `connect`."""
-    connection = await connect(dsn)
+async def open_connection(
+    dsn: str, *, command_seconds: float | None = _COMMAND_TIMEOUT_SECONDS
+) -> AsyncIterator[PlainConnection]:
+    """Yield a connection and close it at the end; raise the faults of `connect`.
+
+    A command that takes longer than `command_seconds`, or waits so long for a lock, raises `TimeoutError`.
+    """
+    connection = await connect(dsn, command_seconds)
     try:
         with translate_cut(connection):
             yield connection
@@ -165,14 +174,17 @@ async def open_connection(dsn: str) -> AsyncIterator[PlainConnection]:
             await connection.close()
 
 
-async def connect(dsn: str) -> PlainConnection:
+async def connect(dsn: str, command_seconds: float | None = None) -> PlainConnection:
     """Open a connection; raise a fault that names the address, without the password, if that fails."""
     deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
     while True:
         try:
             with _refuse_malformed_url():
                 return await asyncpg.connect(
-                    dsn, timeout=_CONNECT_TIMEOUT_SECONDS, server_settings={"search_path": "public, pg_catalog"}
+                    dsn,
+                    timeout=_CONNECT_TIMEOUT_SECONDS,
+                    command_timeout=command_seconds,
+                    server_settings={"search_path": "public, pg_catalog"},
                 )
         except (OSError, *DRIVER_ERRORS) as error:
             # Wait while the server is starting, or recovering from a crash.

@@ -142,6 +142,17 @@ def test_a_file_that_can_not_be_understood_is_left_alone_and_so_is_the_other(she
     assert (project / ".mcp.json").read_bytes() == servers
 
 
+@pytest.mark.parametrize("depth", [5_000, 100_000])
+def test_row_51_a_file_nested_too_deeply_is_left_alone_with_a_way_out(shell, place, project, depth):
+    nested = '{"mcpServers": {}, "x": ' + "[" * depth + "]" * depth + "}"
+    (project / ".mcp.json").write_text(nested)
+    done = shell("connect", place, "claude-code", "--project", project)
+    assert done.returncode == 1
+    assert f"{project / '.mcp.json'} is nested too deeply to be a configuration" in " ".join(done.stderr.split())
+    assert "Fix or delete it, then connect again." in " ".join(done.stderr.split())
+    assert (project / ".mcp.json").read_text() == nested
+
+
 def test_a_project_that_is_not_there_is_not_made(shell, place, tmp_path):
     refused = shell("connect", place, "claude-code", "--project", tmp_path / "no such")
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -45,7 +45,7 @@ HOMES = ["a file", "below a file", "forbidden", "a name too long"]
 
 
 @pytest.mark.parametrize("name", HOMES)
-def test_a_home_that_can_not_be_used_is_named_with_its_reason(butlers, new, homes, name):
+def test_row_53_a_home_that_can_not_be_used_is_named_with_its_reason(butlers, new, homes, name):
     done = butlers("migrate", new, BUTLERS_HOME=str(homes[name]))
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -54,14 +54,14 @@ def test_a_home_that_can_not_be_used_is_named_with_its_reason(butlers, new, home
 
 
 @pytest.mark.parametrize("name", HOMES)
-def test_the_doctor_lists_a_home_that_can_not_be_used(butlers, new, homes, name):
+def test_row_53_the_doctor_lists_a_home_that_can_not_be_used(butlers, new, homes, name):
     done = butlers("doctor", new, "--json", BUTLERS_HOME=str(homes[name]))
     assert (done.returncode, done.stderr) == (1, "")
     assert '"state": "fail"' in done.stdout
     assert WRITABLE in done.stdout
 
 
-def test_a_home_of_another_user_is_named(butlers, new, tmp_path):
+def test_row_53_a_home_of_another_user_is_named(butlers, new, tmp_path):
     """The data of a home that root used are closed to others; here a loop of links stands for it."""
     (tmp_path / "postgres").mkdir()
     (tmp_path / "postgres" / "start.lock").symlink_to(tmp_path / "postgres" / "start.lock")
@@ -99,7 +99,7 @@ def test_a_relative_home_is_used_from_the_current_folder(butlers, new):
         assert (home / "below" / "postgres" / "data").exists()
 
 
-def test_init_says_where_it_can_not_write(butlers, file, forbidden, tmp_path):
+def test_row_53_init_says_where_it_can_not_write(butlers, file, forbidden, tmp_path):
     for folder in (file, file / "butler", forbidden / "butler", tmp_path / ("x" * 300)):
         done = butlers("init", folder, "--name", "ada")
         assert (done.returncode, done.stdout) == (1, "")
@@ -107,7 +107,7 @@ def test_init_says_where_it_can_not_write(butlers, file, forbidden, tmp_path):
         assert done.stderr.endswith(". Name a folder that you may write to.\n")
 
 
-def test_a_backup_says_before_it_starts_where_it_can_not_write(butlers, new, file, forbidden):
+def test_row_53_a_backup_says_before_it_starts_where_it_can_not_write(butlers, new, file, forbidden):
     """It does not reach the database, which can't be reached."""
     nowhere = {"BUTLERS_DATABASE_URL": "postgresql://me@127.0.0.1:1/none"}
     for target in (file.parent, file / "b", forbidden / "b"):
@@ -117,7 +117,7 @@ def test_a_backup_says_before_it_starts_where_it_can_not_write(butlers, new, fil
         assert done.stderr.startswith(("butlers: /", "butlers: there is no folder /"))
 
 
-def test_a_full_disk_at_the_first_start_is_called_a_full_disk(new, tmp_path):
+def test_row_54_a_full_disk_at_the_first_start_is_called_a_full_disk(new, tmp_path):
     """A limit on the size of a file stands for the disk: initdb reports it in the same way."""
     with new_home() as home:
         done = subprocess.run(
@@ -137,7 +137,7 @@ def test_a_full_disk_at_the_first_start_is_called_a_full_disk(new, tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["initdb", "server"])
-def test_ctrl_c_at_the_first_start_says_so_and_the_next_start_works(butlers, new, moment):
+def test_row_54_ctrl_c_at_the_first_start_says_so_and_the_next_start_works(butlers, new, moment):
     """A terminal interrupts the whole process group, and so the programs that start the server."""
     with new_home() as home:
         starting = subprocess.Popen(

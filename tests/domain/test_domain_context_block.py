@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from butlers.modules.memory.domain.context_block import (
     CHARACTERS_PER_TOKEN,
     HEADING,
     NOTICE,
+    Line,
     Section,
     episode_line,
     fact_line,
@@ -39,13 +41,21 @@ COUNTERS = st.sampled_from([count_words, count_bytes])
 SHARES = st.tuples(st.floats(0, 0.33), st.floats(0, 0.33), st.floats(0, 0.33)) | st.just((0.6, 0.25, 0.15))
 
 
+def section(title: str, lines: list[str], share: float) -> Section:
+    return Section(title, [Line(len(text), partial(str, text)) for text in lines], share)
+
+
+def texts(part: Section) -> list[str]:
+    return [line.write() for line in part.lines]
+
+
 @st.composite
 def sections(draw) -> list[Section]:
     facts = [fact_line(draw(CONTENTS), draw(CONTENTS), each, 0.5) for each in draw(st.lists(CONTENTS, max_size=6))]
     rules = [rule_line(each, "candidate", 0.0) for each in draw(st.lists(CONTENTS, max_size=6))]
     episodes = [episode_line(each, NOW) for each in draw(st.lists(CONTENTS, max_size=6))]
     parts = zip(TITLES, (facts, rules, episodes), draw(SHARES), strict=True)
-    return [Section(*part) for part in parts]
+    return [section(*part) for part in parts]
 
 
 def lines_by_section(text: str) -> dict[str, list[str]]:
@@ -72,9 +82,9 @@ def test_only_complete_lines_are_shown_each_below_its_own_heading(parts, budget,
     shown = lines_by_section(text)
     assert text.splitlines()[0] == HEADING.strip()
     assert list(shown) == [title for title in TITLES if title in shown]
-    for section in parts:
-        lines = shown.get(section.title, [])
-        remaining = iter(section.lines)
+    for part in parts:
+        lines = shown.get(part.title, [])
+        remaining = iter(texts(part))
         assert all(line in remaining for line in lines), "lines of the section, in order"
         assert all(line.startswith("- ") for line in lines)
     plain = HEADING + (NOTICE if shown else "")
@@ -88,16 +98,16 @@ def test_the_same_memories_give_the_same_text(parts, budget, count):
 
 @given(sections())
 def test_with_room_for_everything_everything_is_shown(parts):
-    parts = [Section(section.title, section.lines, 0.3) for section in parts]
+    parts = [Section(part.title, part.lines, 0.3) for part in parts]
     shown = lines_by_section(render_context(parts, 10**6, count_words))
-    assert shown == {section.title: section.lines for section in parts if section.lines}
+    assert shown == {part.title: texts(part) for part in parts if part.lines}
 
 
 @given(st.integers(1, 30), st.integers(60, 800))
 def test_the_lowest_scored_are_left_out_first(lines, budget):
     """Scenario: Context prioritizes highest-scored memories"""
     facts = [f"- fact number {number:02d}" for number in range(lines)]
-    shown = lines_by_section(render_context([Section("Key Facts", facts, 1.0)], budget, count_bytes)).get(
+    shown = lines_by_section(render_context([section("Key Facts", facts, 1.0)], budget, count_bytes)).get(
         "Key Facts", []
     )
     assert shown == facts[: len(shown)]
@@ -109,7 +119,7 @@ def test_unused_budget_goes_to_the_next_section(facts, budget):
     rules = [f"- rule {number:03d}" for number in range(200)]
 
     def rules_shown(fact_lines: list[str]) -> int:
-        parts = [Section("Key Facts", fact_lines, 0.5), Section("Active Rules", rules, 0.5)]
+        parts = [section("Key Facts", fact_lines, 0.5), section("Active Rules", rules, 0.5)]
         return len(lines_by_section(render_context(parts, budget, count_bytes)).get("Active Rules", []))
 
     shown = [f"- fact {number:03d}" for number in range(facts)]
@@ -120,7 +130,7 @@ def test_unused_budget_goes_to_the_next_section(facts, budget):
 
 def test_a_section_takes_no_more_than_its_share_before_the_others():
     facts, rules = [f"- fact {n:03d}" for n in range(99)], [f"- rule {n:03d}" for n in range(99)]
-    text = render_context([Section("Key Facts", facts, 0.6), Section("Active Rules", rules, 0.4)], 1000, count_bytes)
+    text = render_context([section("Key Facts", facts, 0.6), section("Active Rules", rules, 0.4)], 1000, count_bytes)
     spent = {title: count_bytes("\n".join(lines)) for title, lines in lines_by_section(text).items()}
     assert spent["Key Facts"] <= 600
     assert spent["Active Rules"] >= 300
@@ -128,7 +138,7 @@ def test_a_section_takes_no_more_than_its_share_before_the_others():
 
 def test_a_line_that_can_never_fit_is_skipped():
     lines = ["- " + "x" * 10_000, "- small"]
-    assert lines_by_section(render_context([Section("Key Facts", lines, 1.0)], 200, count_bytes)) == {
+    assert lines_by_section(render_context([section("Key Facts", lines, 1.0)], 200, count_bytes)) == {
         "Key Facts": ["- small"]
     }
 
@@ -140,13 +150,38 @@ def test_the_tokens_of_a_line_that_is_too_long_are_not_counted():
         counted.append(len(text))
         return count_bytes(text)
 
-    render_context([Section("Key Facts", ["- " + "x" * 900_000, "- small"], 1.0)], 200, count)
+    render_context([section("Key Facts", ["- " + "x" * 900_000, "- small"], 1.0)], 200, count)
     assert max(counted) < 1_000
+
+
+def test_of_a_line_with_too_many_tokens_only_the_first_are_counted():
+    counted = []
+
+    def count(text):
+        counted.append(len(text))
+        return count_bytes(text)
+
+    lines = ["- " + "é " * 60_000, "- small"]
+    text = render_context([section("Key Facts", lines, 1.0)], 40_000, count)
+    assert lines_by_section(text) == {"Key Facts": ["- small"]}
+    assert sum(counted) < 40_000
+
+
+def test_lines_that_do_not_fit_are_read_up_to_a_limit():
+    read = []
+
+    def line(number):
+        read.append(number)
+        return f"- {number} " + "é" * 19_000
+
+    lines = [Line(19_000, partial(line, number)) for number in range(60)]
+    assert render_context([Section("Key Facts", lines, 1.0)], 5_000, count_bytes) == HEADING
+    assert read == list(range(10))
 
 
 @pytest.mark.parametrize("lines", [[], ["- " + "x" * 500]])
 def test_with_nothing_to_show_there_is_the_heading_alone(lines):
-    assert render_context([Section("Key Facts", lines, 1.0)], 100, count_bytes) == HEADING
+    assert render_context([section("Key Facts", lines, 1.0)], 100, count_bytes) == HEADING
 
 
 @given(CONTENTS, CONTENTS, CONTENTS)

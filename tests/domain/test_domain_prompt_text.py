@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.prompt_text import escape_between_tags, escape_line, escape_lines, fold_line
+from butlers.prompt_text import _pieces, escape_between_tags, escape_line, escape_lines, fold_line
 from prompt_corpus import HOSTILE, ORDINARY, invisible_in, tags_in
 
 # Arabic and Syriac signs and the number signs of Kaithi: format characters that have a glyph.
@@ -95,3 +95,18 @@ def test_the_longest_line_of_a_context_is_escaped_in_milliseconds(text):
 
     assert min(seconds(text) for _ in range(5)) < 0.02
     assert min(seconds(text * 20) for _ in range(3)) < 0.4
+
+
+@given(st.lists(st.text(max_size=20) | st.sampled_from(HOSTILE), min_size=1, max_size=8), st.integers(1, 400))
+def test_a_long_text_is_folded_as_its_words_are(parts, times):
+    words = (" ".join(parts) + " ").split(" ") * times
+    assert fold_line(" ".join(words)) == " ".join(folded for word in words if (folded := fold_line(word)))
+
+
+def test_a_long_text_is_folded_in_pieces_of_whole_words():
+    """Each substitution holds the interpreter's lock."""
+    text = "wörd\u200b " * 60_000
+    pieces = list(_pieces(text))
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) < 5_000
+    assert all(piece.startswith(" ") for piece in pieces[1:])

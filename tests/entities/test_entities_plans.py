@@ -1,4 +1,4 @@
-"""Query plans of entity resolution: with 100,000 entities each kind of match uses its index."""
+"""Query plans of entity resolution: with 40,000 entities each kind of match uses its index."""
 # ruff: noqa: S608 — the functions are constants of the tests
 
 import asyncio
@@ -8,7 +8,7 @@ import re
 import asyncpg
 import pytest
 
-SIZE = 100_000
+SIZE = 40_000
 pytestmark = pytest.mark.timeout(300)  # inserting that many names is slow on a busy machine
 GIN = ("entities_by_any_name", "entities_by_ngram", "entities_by_similarity", "entities_aliases", "entities_metadata")
 NAMES = """
@@ -22,7 +22,7 @@ NAMES = """
 
 @pytest.fixture(scope="module")
 async def crowded_connection(butler):
-    """A connection with 100,000 entities in an open transaction, which no other connection sees."""
+    """A connection with 40,000 entities in an open transaction, which no other connection sees."""
     connection = await asyncpg.connect(butler.location.admin_dsn)
     await connection.execute("load 'auto_explain'")
     transaction = connection.transaction()

@@ -49,6 +49,42 @@ async def test_row_37_large_contents_slow_down_neither_their_tenant_nor_another(
         assert "likes words" in str(answer), "what fits is not kept out"
 
 
+DENSE = "a b " * 120_000
+BUDGET = 100_000
+
+
+@pytest.mark.slow
+async def test_row_37_a_budget_as_large_as_allowed_slows_down_neither_its_tenant_nor_another(tools, stranger, memory):
+    """The contents fit by their length, and not by their tokens."""
+    await stranger.fact("drinks tea")
+    await tools.fact("likes words")
+    for number in range(20):
+        fact, episode = f"{number} {DENSE}"[:239_000], f"{number} {DENSE}"[:399_000]
+        await tools("memory_store_fact", subject="Ada", predicate=f"note_{number}", content=fact)
+        await tools("memory_store_episode", content=episode, butler=memory.butler)
+    prompt = {"trigger_prompt": "words", "butler": memory.butler}
+    started = time.monotonic()
+    block = await tools("memory_context", token_budget=BUDGET, **prompt)
+    assert time.monotonic() - started < 5
+    assert "likes words" in block
+    large = [
+        asyncio.create_task(
+            tools("memory_context", token_budget=BUDGET, trigger_prompt=f"words {each}", butler=memory.butler)
+        )
+        for each in range(8)
+    ]
+    await asyncio.sleep(0.3)
+    slowest = 0.0
+    for _ in range(5):
+        started = time.monotonic()
+        assert "drinks tea" in await stranger("memory_context", **prompt)
+        slowest = max(slowest, time.monotonic() - started)
+    waiting = sum(not each.done() for each in large)
+    assert slowest < 1.5
+    assert waiting, "the other tenant's contexts did not wait for them"
+    await asyncio.gather(*large)
+
+
 class LockWatch:
     """The longest time in which a thread that sleeps for a millisecond did not get the interpreter's lock."""
 

@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -63,11 +64,18 @@ async def _fill(dsn: str) -> None:
         """)
 
 
-@pytest.fixture
-def backup(shell: Shell, source: tuple[Path, str], tmp_path: Path) -> Path:
-    file = tmp_path / "b.backup"
+@pytest.fixture(scope="module")
+def original(shell: Shell, source: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The backup of the source, which no test changes."""
+    file = tmp_path_factory.mktemp("original") / "b.backup"
     assert shell("backup", source[0], file).returncode == 0
     return file
+
+
+@pytest.fixture
+def backup(original: Path, tmp_path: Path) -> Path:
+    """A copy of the backup."""
+    return Path(shutil.copy(original, tmp_path / "b.backup"))
 
 
 @pytest.fixture

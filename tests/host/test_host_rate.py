@@ -1,6 +1,8 @@
 """The rate limit over HTTP and beside it, and the limit on the JSON values of a body."""
 
+import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -179,3 +181,24 @@ def separators(value: Any) -> int:
 @given(value=_JSON, is_ascii=st.booleans())
 def test_values_are_counted_outside_strings_only(value, is_ascii):
     assert count_json_values(json.dumps(value, ensure_ascii=is_ascii).encode("utf-8", "replace")) == separators(value)
+
+
+SHARE = '[butler.auth]\nmode = "keys"\n[butler.limits]\nmax_connections = 16\n'
+
+
+async def test_row_55_a_tenant_whose_calls_keep_every_connection_busy_leaves_some_to_another(
+    folder, listening, keyring
+):
+    async with listening(folder(SHARE)) as site, keyring() as keys:
+        loud, quiet = await keys.make("loud"), await keys.make("quiet")
+        busy = [asyncio.create_task(site.call(loud, "probe_sleep", seconds=3)) for _ in range(16)]
+        await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
+        for _ in range(3):
+            started = time.monotonic()
+            assert not (await site.call(quiet)).json()["result"]["isError"]
+            assert time.monotonic() - started < 1
+        assert sum(not call.done() for call in busy) == 12
+        answers = [(await call).json()["result"] for call in busy]
+        refused = {answer["content"][0]["text"] for answer in answers if answer["isError"]}
+        assert refused == {"overloaded: more than 12 requests at once. Retry in a second, with fewer calls at once."}
+        assert not (await site.call(loud)).json()["result"]["isError"], "the share is free again"

@@ -95,7 +95,7 @@ def test_without_memories_everything_is_kept(text):
     ],
     ids=["scores", "labels", "many memories and a long answer"],
 )
-def test_a_text_made_to_take_long_is_summarized_in_time(injected, answer):
+def test_row_50_a_text_made_to_take_long_is_summarized_in_time(injected, answer):
     started = time.process_time()
     summarize_session("Order", {}, injected, answer=answer)
     assert time.process_time() - started < 4

@@ -491,7 +491,7 @@ def test_a_fingerprint_tells_requests_apart_and_not_the_order_of_arguments():
     assert len({one.fingerprint, *(each.fingerprint for each in others)}) == 4
 
 
-async def test_arguments_nested_too_deeply_are_invalid(tools):
+async def test_row_51_arguments_nested_too_deeply_are_invalid(tools):
     nested = "[" * 20_000 + "]" * 20_000
     fact = {"subject": "Ada", "predicate": "likes", "content": "tea"}
     assert (await tools.refusal("memory_store_fact", **fact, tags=nested)).startswith("invalid_input: ")

@@ -188,6 +188,12 @@ async def test_a_model_reads_as_many_tokens_as_its_folder_says(home, tmp_path):
     assert math.dist(*await whole.embed_batch(["one two three four", "one two three nine"])) > 0.1
 
 
+@pytest.mark.parametrize("config", ["half", "[]", '{"max_seq_length": "long"}', '{"x": ' + "[" * 100_000])
+def test_a_model_whose_configuration_is_not_understood_reads_512_tokens(tmp_path, config):
+    (tmp_path / "sentence_bert_config.json").write_text(config)
+    assert OnnxFolder(tmp_path).max_tokens == 512
+
+
 async def test_a_model_in_a_folder_below_is_found(home, tmp_path):
     place = write_model(tmp_path)
     (place / "onnx").mkdir()
@@ -280,7 +286,7 @@ async def test_old_vectors_are_not_compared_with_new_ones_and_words_find_both(me
     assert await reembedding.count_stale(renewed, caller) == await reembedding.count_stale(memory, caller) == 3
 
 
-async def test_a_memory_without_a_vector_is_stale_whatever_version_it_names(memory, caller, archive):
+async def test_row_52_a_memory_without_a_vector_is_stale_whatever_version_it_names(memory, caller, archive):
     fact = NewFact(subject="Ada", predicate="likes", content="herbal tea in the garden")
     fact_id = (await writing.store_fact(memory, caller, fact, REQUEST))["id"]
     await archive.change("fact", fact_id, embedding="null")

@@ -144,16 +144,22 @@ def session_end(folder: Folder = HERE) -> None:
 
 def _run_hook(run: Callable[[Path, str], Coroutine[Any, Any, str | bool]], folder: Path) -> None:
     """Run a hook and print its text, if any. An error becomes one line on stderr, and the exit code is 0."""
+    from butlers import hooks
     from butlers.host import logs
+
+    def report(reason: str) -> None:
+        typer.echo(f"butlers: the session continues without memory: {reason}", err=True)
 
     try:
         logs.configure_logging("warning", "console")
-        output = asyncio.run(run(folder, sys.stdin.read()))
+        with hooks.end_process_in_time(report):
+            output = asyncio.run(run(folder, sys.stdin.read()))
         if isinstance(output, str) and output:
             typer.echo(output)
+    except TimeoutError:
+        report(f"the memory took longer than {hooks.HOOK_TIMEOUT_SECONDS:g} s")
     except Exception as error:  # noqa: BLE001 — an error of the memory must not stop the session
-        reason = error.message if isinstance(error, Fault) else type(error).__name__
-        typer.echo(f"butlers: the session continues without memory: {reason}", err=True)
+        report(error.message if isinstance(error, Fault) else type(error).__name__)
 
 
 COMMANDS = (trigger, connect)

@@ -1,6 +1,5 @@
 """Authentication: verifiers for API keys and JWTs, and the caller of a request."""
 
-import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,6 +19,8 @@ from butlers.host.local_client import acting_caller
 _CLAIM = "butlers"
 _LEEWAY_SECONDS = 60
 _MAX_ACTOR_CHARACTERS = 200
+_YEAR_10000 = 253_402_300_800
+"""The first second that no date can name; a time in milliseconds is beyond it."""
 
 
 def make_auth_provider(auth: AuthConfig, database: Database) -> AuthProvider | None:
@@ -80,13 +81,13 @@ class StrictJWTVerifier(JWTVerifier):
 def _is_currently_valid(claims: Mapping[str, Any], now: float) -> bool:
     """Whether the token expires later than now and its `nbf` and `iat` are not in the future."""
     expires, *starts = (claims.get(name) for name in ("exp", "nbf", "iat"))
-    if not _is_number(expires) or expires <= now:
+    if not _is_time(expires) or expires <= now:
         return False
-    return all(start is None or (_is_number(start) and start <= now + _LEEWAY_SECONDS) for start in starts)
+    return all(start is None or (_is_time(start) and start <= now + _LEEWAY_SECONDS) for start in starts)
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _is_time(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _YEAR_10000
 
 
 def token_for(caller: Caller) -> AccessToken:

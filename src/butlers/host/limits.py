@@ -1,9 +1,9 @@
-"""Rate limit per tenant, and limits on the size and the structure of a request body."""
+"""Rate limit and share of active requests per tenant, and limits on the size and the structure of a request body."""
 
 import contextlib
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -64,6 +64,26 @@ class RateLimit:
             raise Overloaded(f"more than {self._rate:g} calls a second")
 
 
+class ActiveRequests:
+    """The active requests of each tenant. None gets more than three quarters of the connections."""
+
+    def __init__(self, max_connections: int) -> None:
+        self._max = max(1, max_connections * 3 // 4)
+        self._active: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def count(self, tenant: str) -> Iterator[Overloaded | None]:
+        """Count a request of the tenant until the block ends; yield a fault if it is over the tenant's share."""
+        self._active[tenant] += 1
+        try:
+            over = self._active[tenant] > self._max
+            yield Overloaded(f"more than {self._max} requests at once") if over else None
+        finally:
+            self._active[tenant] -= 1
+            if not self._active[tenant]:
+                del self._active[tenant]
+
+
 class BodyLimit:
     """ASGI middleware that answers 413 to a body over the limit, with or without a Content-Length header."""
 
@@ -109,24 +129,31 @@ class _TooLargeError(Exception):
 
 
 class MessageLimit:
-    """ASGI middleware for authenticated requests: takes each from the tenant's rate and bounds its JSON.
+    """ASGI middleware for authenticated requests: takes each from the tenant's rate and share, and bounds its JSON.
 
-    The rate is taken before the body is read. A small request over the rate is passed on and refused where its method
+    Both are taken before the body is read. A small request over one of them is passed on and refused where its method
     is known, so that a tool call fails as a tool call does.
     """
 
-    def __init__(self, app: ASGIApp, tenant: Callable[[], str | None], rate: RateLimit) -> None:
+    def __init__(
+        self, app: ASGIApp, tenant: Callable[[], str | None], rate: RateLimit, active: ActiveRequests
+    ) -> None:
         self._app = app
         self._tenant = tenant
         self._rate = rate
+        self._active = active
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         tenant = self._tenant() if scope["type"] == "http" else None
         if tenant is None:
             await self._app(scope, receive, send)
             return
+        with self._active.count(tenant) as fault:
+            await self._serve(tenant, fault, scope, receive, send)
+
+    async def _serve(self, tenant: str, fault: Overloaded | None, scope: Scope, receive: Receive, send: Send) -> None:
         announced = int(Headers(scope=scope).get("content-length", "0"))
-        admission = self._admit(tenant, announced)
+        admission = Admission(fault) if fault else self._admit(tenant, announced)
         if admission.fault is not None and not 0 < announced <= _MAX_PASSED_ON_BYTES:
             await _too_many_requests(admission.fault)(scope, receive, send)
             return

@@ -27,9 +27,9 @@ from butlers.db import Database
 from butlers.errors import ConfigurationFault, Fault, Forbidden
 from butlers.host import auth
 from butlers.host.call_middleware import CallMiddleware, Identify, Observe
-from butlers.host.connections import HEALTH_PATH
+from butlers.host.connections import HEALTH_PATH, ConnectionLimits, limits_from_config
 from butlers.host.disconnect import CancelOnDisconnect
-from butlers.host.limits import BodyLimit, MessageLimit, RateLimit
+from butlers.host.limits import ActiveRequests, BodyLimit, MessageLimit, RateLimit
 from butlers.host.metrics import Gauges, JobStatuses, Metrics, RunJob, no_job_to_run, no_jobs
 from butlers.host.origin_guard import HostAndOriginGuard
 
@@ -60,6 +60,7 @@ class Server:
     guard: AuthProvider | None
     identify: Identify
     rate: RateLimit
+    active: ActiveRequests
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set on the first stop signal: responses without an end must end."""
 
@@ -77,12 +78,16 @@ def build_server(
     metrics: Metrics,
     *,
     guard: AuthProvider | None,
+    connections: ConnectionLimits | None = None,
     jobs: JobStatuses = no_jobs,
     run_job: RunJob = no_job_to_run,
     request_stop: Callable[[], None] = lambda: None,
     observe: Observe = lambda *_: None,
 ) -> Server:
-    """Return a server with these tools. Without a guard, the caller is the configured tenant's local user."""
+    """Return a server with these tools. Without a guard, the caller is the configured tenant's local user.
+
+    Tenants share the given connections, or else the configured ones.
+    """
     identify = functools.partial(auth.identify_caller, config.auth, config.name, guard is not None)
     rate = RateLimit(config.limits.calls_per_second, config.limits.burst)
     call_middleware = CallMiddleware(
@@ -107,8 +112,21 @@ def build_server(
         mcp.add_tool(tool)
     # Without it, the protocol of 2026 lists all tools before every call to find the schema of one.
     mcp._mcp_server.get_tool_input_schema = {tool.name: tool.parameters for tool in mcp_tools}.get  # noqa: SLF001
+    active = ActiveRequests((connections or limits_from_config(config)).max_connections)
     return Server(
-        mcp, call_middleware, config, database, metrics, gauges, jobs, run_job, request_stop, guard, identify, rate
+        mcp=mcp,
+        call_middleware=call_middleware,
+        config=config,
+        database=database,
+        metrics=metrics,
+        gauges=gauges,
+        jobs=jobs,
+        run_job=run_job,
+        request_stop=request_stop,
+        guard=guard,
+        identify=identify,
+        rate=rate,
+        active=active,
     )
 
 
@@ -158,6 +176,7 @@ def _bind(bound: BoundTool) -> Any:
 def http_app(server: Server, pages: ASGIApp | None = None) -> Starlette:
     """Return the HTTP application: /mcp, /health, /metrics and, on every other path, the pages."""
     hosts, origins = [server.config.http.host, *server.config.http.allowed_hosts], server.config.http.allowed_origins
+    limit = Middleware(MessageLimit, functools.partial(_tenant_of_request, server), server.rate, server.active)
     mcp_app = server.mcp.http_app(
         path="/mcp",
         host_origin_protection=True,
@@ -165,7 +184,7 @@ def http_app(server: Server, pages: ASGIApp | None = None) -> Starlette:
         allowed_origins=origins,
         stateless_http=True,
         json_response=True,
-        middleware=[Middleware(MessageLimit, functools.partial(_tenant_of_request, server), server.rate)],
+        middleware=[limit],
     )
     # Added inside as well: the MCP application answers 500 to any error that leaves it.
     mcp_app.add_middleware(FaultStatusMiddleware)

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _GRACE_SECONDS = 2.0
+_SWEEP_TIMEOUT_SECONDS = 10.0
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.001, 0.05
 _EXIT_NOT_FOUND = 127
 _EXIT_SIGNAL_BASE = 128
@@ -127,7 +128,11 @@ def _children() -> Iterator[tuple[int, int]]:
 def _kill_marked_processes() -> None:
     """Kill the processes that have this session's id in their environment."""
     command = [sys.executable, "-I", str(_SWEEP), os.environ.get("BUTLERS_SESSION_ID", "")]
-    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False)  # noqa: S603
+    # The session's answer waits for this.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=False, timeout=_SWEEP_TIMEOUT_SECONDS
+        )
 
 
 def _kill_group(group: int, number: int = signal.SIGKILL) -> None:

@@ -21,6 +21,9 @@ from butlers.modules.memory.operations import cleanup, consolidation, decay_swee
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS, configured_defaults
 
+# The first use writes and loads the model, which takes seconds.
+_MODEL_TIMEOUT_SECONDS = 60.0
+
 
 class MemoryModule:
     """Episodes, facts and rules for the sessions of one butler."""
@@ -104,12 +107,16 @@ class MemoryModule:
         """The checks of `butlers doctor`."""
         return [await self._check_model(), await self._check_backlog()]
 
-    async def _check_model(self) -> Check:
+    async def _check_model(self, seconds: float = _MODEL_TIMEOUT_SECONDS) -> Check:
         version = self.state.embedder.version
         try:
-            await self.state.embedder.embed("Is the model there?")
+            async with asyncio.timeout(seconds):
+                await self.state.embedder.embed("Is the model there?")
         except Unavailable as fault:
             return Check("model", "fail", fault.message, fault.hint)
+        except TimeoutError:
+            problem = f"the embedding model did not answer within {seconds:g} s"
+            return Check("model", "fail", problem, "Check the load of the machine, then try again.")
         return Check("model", "ok", f"{version.model} {version.version}, {version.dimensions} dimensions")
 
     async def _check_backlog(self) -> Check:

@@ -55,10 +55,10 @@ class OnnxFolder:
 
     @property
     def max_tokens(self) -> int:
-        """The tokens of a text that the model reads."""
+        """The tokens of a text that the model reads; a default if the folder does not say it clearly."""
         config = self.path / "sentence_bert_config.json"
         try:
             length = json.loads(config.read_text(encoding="utf-8"))["max_seq_length"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return _MAX_TOKENS
         return min(length, _MAX_TOKENS) if isinstance(length, int) and length > 0 else _MAX_TOKENS

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from butlers.caller import Caller
 from butlers.contract import Spawner
@@ -51,6 +52,23 @@ class TtlCache(Generic[T]):
         self._entries.pop(key, None)
 
 
+class TenantThreads:
+    """Slow work in threads, one at a time for each tenant: the threads are shared by all."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, tenant: str, work: Callable[[], T]) -> T:
+        """The result of the work, after the tenant's earlier work. A cancelled call waits for its thread to end."""
+        lock = self._locks.setdefault(tenant, asyncio.Lock())
+        async with lock:
+            thread = asyncio.ensure_future(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(thread)
+            finally:
+                await asyncio.wait([thread])
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """The memory of one butler."""
@@ -64,6 +82,8 @@ class Memory:
     hnsw_rows: TtlCache[int | None] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
     term_frequencies: TtlCache[dict[str, float]] = field(default_factory=lambda: TtlCache(60 * _CACHE_SECONDS))
     """Memories in scope, rows in the vector indexes and shares of common terms; search plans are made from them."""
+    rendering: TenantThreads = field(default_factory=TenantThreads)
+    """Where context blocks are rendered."""
     background: set["asyncio.Task[Any]"] = field(default_factory=set)
     """Tasks that continue after the call that started them returned."""
     _registered_versions: set[tuple[str, UUID]] = field(default_factory=set)

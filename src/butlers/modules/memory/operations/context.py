@@ -1,13 +1,14 @@
 """Context block a session starts with. Building it writes nothing, so the same memories give the same block."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from butlers.caller import Caller
 from butlers.errors import Unavailable
 from butlers.modules.memory.domain.context_block import (
     CHARACTERS_PER_TOKEN,
+    Line,
     Section,
     episode_line,
     fact_line,
@@ -47,13 +48,13 @@ async def build_context(
         (each.candidate, row) for each in scored if len((row := rows[each.candidate.id])["content"]) <= max_characters
     ]
     recent = [row for row in recent if len(row["content"]) <= max_characters]
-    # In a thread: escaping and counting all of it takes milliseconds.
-    return await asyncio.to_thread(_render, memory, fitting, recent, budget)
+    # In a thread: escaping and counting takes milliseconds, or a second for the largest budget.
+    return await memory.rendering.run(caller.tenant, partial(_render, memory, fitting, recent, budget))
 
 
 def _render(memory: Memory, scored: Sequence[tuple[Candidate, Row]], recent: Sequence[Row], budget: int) -> str:
     quotas = memory.config.retrieval.section_quotas
-    episode_lines = [episode_line(row["content"], row["created_at"]) for row in recent]
+    episode_lines = [_line(row, episode_line, row["content"], row["created_at"]) for row in recent]
     sections = (
         Section("Key Facts", _fact_lines(scored), quotas.facts),
         Section("Active Rules", _rule_lines(scored), quotas.rules),
@@ -66,17 +67,21 @@ def _render(memory: Memory, scored: Sequence[tuple[Candidate, Row]], recent: Seq
         return render_context(sections, budget, lambda text: len(text.encode()))
 
 
-def _fact_lines(scored: Sequence[tuple[Candidate, Row]]) -> list[str]:
+def _line(row: Row, write: Callable[..., str], *arguments: Any) -> Line:
+    return Line(len(row["content"]), partial(write, *arguments))
+
+
+def _fact_lines(scored: Sequence[tuple[Candidate, Row]]) -> list[Line]:
     return [
-        fact_line(row["subject"], row["predicate"], row["content"], candidate.confidence or 0.0)
+        _line(row, fact_line, row["subject"], row["predicate"], row["content"], candidate.confidence or 0.0)
         for candidate, row in scored
         if candidate.memory_type is MemoryType.FACT
     ]
 
 
-def _rule_lines(scored: Sequence[tuple[Candidate, Row]]) -> list[str]:
+def _rule_lines(scored: Sequence[tuple[Candidate, Row]]) -> list[Line]:
     return [
-        rule_line(row["content"], row["maturity"], row["effectiveness_score"])
+        _line(row, rule_line, row["content"], row["maturity"], row["effectiveness_score"])
         for candidate, row in scored
         if candidate.memory_type is MemoryType.RULE
     ]
