@@ -95,7 +95,7 @@ PAGES = (
     BenchPage("Episodes: of a session", "/episodes", {"session": "SESSION"}),
     BenchPage("Episode", "/episodes/{id:uuid}", path_id="EPISODE"),
     BenchPage("Entities", "/entities"),
-    BenchPage("Entities: by a beginning", "/entities", {"prefix": "ma"}),
+    BenchPage("Entities: by a beginning", "/entities", {"name": "ma"}),
     BenchPage("Entity with 300 facts", "/entities/{id:uuid}", path_id="HUB"),
     BenchPage("Entity", "/entities/{id:uuid}", path_id="ENTITY"),
     BenchPage("Merge: the choice", "/entities/merge", {"source": "ENTITY"}),
