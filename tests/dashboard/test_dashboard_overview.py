@@ -142,7 +142,7 @@ async def test_learned_facts_wait_to_be_looked_at_and_can_be_taken_back(site, pa
     await page.goto(f"{site.url}/")
     assert "1 learned fact has not been looked at" in await page.locator(".waits").inner_text()
     line = page.locator(".trail li", has_text="consolidation learned")
-    assert await line.locator("form").get_attribute("action") == "/acts/forget"
+    assert await line.locator("form").get_attribute("action") == "/acts/take-back"
     await archive.connection.execute(
         "insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor)"
         " values ($1, 'fact_looked_at', 'fact', $2, 'local')",

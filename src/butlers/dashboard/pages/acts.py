@@ -91,6 +91,11 @@ async def forget(act: Act) -> Any:
     return await management.forget(act.memory, act.caller, act.memory_type, act.id(), act.request)
 
 
+async def take_back(act: Act) -> Any:
+    """Forget a memory and bring back the fact that it replaced."""
+    return await retraction.take_back(act.memory, act.caller, act.memory_type, act.id(), act.request)
+
+
 async def restore(act: Act) -> Any:
     """Make a forgotten memory searchable again."""
     return await management.restore(act.memory, act.caller, act.memory_type, act.id(), act.request)
@@ -297,6 +302,7 @@ def done(page: Page, act: Act, answer: Mapping[str, Any]) -> Response:
 _HANDLERS: dict[str, ActHandler] = {
     "confirm": confirm,
     "forget": forget,
+    "take-back": take_back,
     "restore": restore,
     "correct": correct,
     "edit": edit,

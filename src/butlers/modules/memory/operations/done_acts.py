@@ -26,6 +26,8 @@ class DoneAct:
     record_id: UUID
     can_undo: bool
     is_undone: bool
+    brought_back: int = 0
+    """How many superseded facts are active again because the call took back what replaced them."""
 
 
 async def describe_done(memory: Memory, caller: Caller, request_id: str) -> DoneAct | None:
@@ -35,6 +37,7 @@ async def describe_done(memory: Memory, caller: Caller, request_id: str) -> Done
         if not found:
             return None
         event_type, number = _main_event(each.event_type for each in found)
+        brought_back = sum(each.event_type == "fact_restored" != event_type for each in found)
         # The events of a call are latest first; the first of its type names it.
         event = next(each for each in reversed(found) if each.event_type == event_type)
         record_type, record_id = event.record
@@ -47,13 +50,15 @@ async def describe_done(memory: Memory, caller: Caller, request_id: str) -> Done
             label = ""
         is_undone = await events.is_undone(tx, caller, request_id)
     can_undo = not is_undone and await undo.preview_undo(memory, caller, request_id) is not None
-    return DoneAct(request_id, event_type, number, label, record_type, record_id, can_undo, is_undone)
+    return DoneAct(
+        request_id, event_type, number, label, record_type, record_id, can_undo, is_undone, brought_back
+    )
 
 
 def _main_event(event_types: Iterable[str]) -> tuple[str, int]:
-    """Return the most frequent event; of a fact that replaced another, that it replaced it."""
+    """Return the most frequent event; a fact that replaced another, or gave way to it again, is not named by that."""
     numbers = Counter(event_types)
-    main = max(numbers, key=lambda each: (numbers[each], not each.endswith("_created"), each))
+    main = max(numbers, key=lambda each: (numbers[each], not each.endswith(("_created", "_restored")), each))
     return main, numbers[main]
 
 
