@@ -1,7 +1,7 @@
 """Fixtures of the dashboard tests: a real browser, and a butler's pages over real HTTP in a new tenant."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,8 +82,14 @@ class Site:
 
 
 @asynccontextmanager
-async def serve_site(butler: Butler, memory: Memory, tenant: str, **auth: Any) -> AsyncIterator[Site]:
+async def serve_site(
+    butler: Butler, memory: Memory, tenant: str, limits: Mapping[str, Any] | None = None, **auth: Any
+) -> AsyncIterator[Site]:
     """Serve the tools and pages of a butler whose local callers belong to a tenant."""
+    if limits:
+        changed = butler.config.butler.limits.model_copy(update=dict(limits))
+        config = butler.config.butler.model_copy(update={"limits": changed})
+        butler = replace(butler, config=replace(butler.config, butler=config))
     async with AsyncExitStack() as stack:
         server = build_tenant_server(butler, memory, tenant, **auth)
         configuration = replace(butler.config, butler=server.config)

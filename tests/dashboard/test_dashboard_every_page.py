@@ -142,7 +142,9 @@ def unknown_filters(address: str) -> set[str]:
 def test_the_bench_measures_pages_with_filters_that_they_read():
     tree = ast.parse((Path(__file__).parents[2] / "bench" / "dashboard.py").read_text())
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
-    measured = [[ast.literal_eval(argument) for argument in each.args] for each in calls if named(each) == "BenchPage"]
+    measured = [
+        [ast.literal_eval(argument) for argument in each.args] for each in calls if named(each) == "BenchPage"
+    ]
     assert len(measured) > 40
     pages = [(path, *query) for _, path, *query in measured]
     assert [page for page in pages if page[1:] and unknown_filters(f"{page[0]}?{urlencode(page[1])}")] == []

@@ -53,4 +53,3 @@ async def test_taking_back_twice_is_one_act_and_leaves_a_newer_fact_alone(site, 
     assert {each.status_code for each in answers} == {303}
     assert await validity(archive, old, new, newest) == ["superseded", "active", "retracted"]
     assert (await act(site, "take-back", type="rule", id=await tools.rule())).status_code == 303
-    

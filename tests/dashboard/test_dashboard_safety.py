@@ -194,8 +194,17 @@ def test_a_login_leads_nowhere_else(path):
     assert local_path(path) == "/"
 
 
-def test_a_login_leads_back_to_the_page_and_its_query():
-    assert local_path("/facts?q=a%20b") == "/facts?q=a%20b"
+async def test_a_login_leads_back_to_the_page_and_its_query(guarded, key_of, caller, browser):
+    _, key = await key_of(caller.tenant)
+    for path in ("/facts?subject=a%20b&tag=%C3%A9%26%3D%3F&state=all", "/review?of=twins&skip=1", "/"):
+        async with open_page(browser) as page:
+            await page.goto(guarded.url + path)
+            await page.fill("#credential", key)
+            await page.click("main button")
+            await page.wait_for_selector("nav")
+            assert page.url == guarded.url + path
+    wrong = await guarded.post("/login", credential="wrong", next="/review?of=twins&skip=1")
+    assert 'name="next" value="/review?of=twins&amp;skip=1"' in wrong.text
 
 
 async def test_a_form_from_elsewhere_or_from_nowhere_is_refused(site):
@@ -266,12 +275,11 @@ async def test_an_elevated_admin_enters_with_a_reason_that_stands_on_the_trail(
         await page.fill("#credential", key)
         await page.click("main button")
         await page.wait_for_url(lambda url: "/login" not in url)
-        await page.goto(f"{guarded.url}/t/{stranger.tenant}/facts/{fact}")
-        assert page.url.endswith(f"/t/{stranger.tenant}/enter")
+        await page.goto(f"{guarded.url}/t/{stranger.tenant}/facts/{fact}?x=1&y=a%20b")
+        assert "/enter" in page.url
         await page.fill("#reason", "ticket 42")
         await page.click("main button")
-        await page.wait_for_url(f"**/t/{stranger.tenant}/")
-        await page.goto(f"{guarded.url}/t/{stranger.tenant}/facts/{fact}")
+        await page.wait_for_url(f"**/t/{stranger.tenant}/facts/{fact}?x=1&y=a%20b")
         assert "a secret of a stranger" in await page.locator(".content").inner_text()
         assert f"You are in {stranger.tenant}, from {caller.tenant}." in await page.locator(".band").inner_text()
         links = await page.eval_on_selector_all("nav a", "links => links.map(each => each.getAttribute('href'))")

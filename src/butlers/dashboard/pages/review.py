@@ -17,6 +17,8 @@ from butlers.modules.memory.operations.review import Pile, ReviewItem
 from butlers.modules.memory.runtime import Memory, TtlCache
 
 _COUNT_SECONDS = 60.0
+_MAX_DIGITS = 9
+"""A longer number is cut: Python takes no number of thousands of digits."""
 
 
 class PileWords(NamedTuple):
@@ -79,7 +81,7 @@ async def show_review(page: Page) -> Response:
     counts: ReviewCounts = page.request.app.state.review_counts
     sizes = await counts.sizes(page.memory, page.caller)
     pile = _chosen(page.query("of"), sizes)
-    skip = min(int(page.query("skip")) if page.query("skip").isdecimal() else 0, review.MAX_ITEMS)
+    skip = _skipped(page.query("skip"))
     opened = await review.open_pile(page.memory, page.caller, pile, skip)
     if pile in sizes and sizes[pile] != opened.total:
         # Something changed since the piles were counted: count them again.
@@ -112,6 +114,11 @@ async def _quotations(page: Page, item: ReviewItem | None) -> Sequence[Mapping[s
     evidence = await viewing_details.evidence_of(page.memory, page.caller, kind, item.id)
     words = (item.record.get("subject"), item.record.get("predicate"), item.record["content"])
     return quotations(evidence, " ".join(word for word in words if word))
+
+
+def _skipped(text: str) -> int:
+    """Return how many items are left for later: at most as many as a pile has."""
+    return min(int(text[:_MAX_DIGITS]), review.MAX_ITEMS) if text.isdecimal() else 0
 
 
 def _chosen(name: str, sizes: dict[Pile, int]) -> Pile:

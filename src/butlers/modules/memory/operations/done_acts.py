@@ -50,9 +50,7 @@ async def describe_done(memory: Memory, caller: Caller, request_id: str) -> Done
             label = ""
         is_undone = await events.is_undone(tx, caller, request_id)
     can_undo = not is_undone and await undo.preview_undo(memory, caller, request_id) is not None
-    return DoneAct(
-        request_id, event_type, number, label, record_type, record_id, can_undo, is_undone, brought_back
-    )
+    return DoneAct(request_id, event_type, number, label, record_type, record_id, can_undo, is_undone, brought_back)
 
 
 def _main_event(event_types: Iterable[str]) -> tuple[str, int]:
