@@ -1,6 +1,5 @@
 """The dashboard of real butler processes: its address, `butlers open`, its imports, and turning it off."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -122,17 +121,11 @@ def test_open_gives_no_ticket_to_something_that_is_no_butler(butlers, place, hom
         assert "Traceback" not in refused.stderr
 
 
-def test_open_trusts_no_port_on_which_another_user_listens(place, monkeypatch, tmp_path):
+def test_open_trusts_no_port_on_which_another_user_listens(tmp_path):
     with answering(b"{}") as port:
-        assert opening.listening_users(port) == ({os.geteuid()} if sys.platform == "linux" else set())
+        own = opening.listening_users(port)
+    assert own == ({os.geteuid()} if sys.platform == "linux" else set())
     assert opening.listening_users(port) == set()
-    table = tmp_path / "tcp"
-    table.write_text(
-        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-        "   0: 0100007F:1FA5 00000000:0000 0A 00000000:00000000 00:00000000 00000000 54321        0 1 1 0\n"
-        "   1: 0100007F:1FA6 0100007F:1FA5 01 00000000:00000000 00:00000000 00000000 54321        0 1 1 0\n"
-    )
-    monkeypatch.setattr(opening, "TABLES_OF_SOCKETS", (table, tmp_path / "missing"))
-    assert opening.listening_users(0x1FA6) == set()
+    opening.require_own_listener(tmp_path, port, own | {0})
     with pytest.raises(Unavailable, match="another user"):
-        asyncio.run(opening.dashboard_address(place, 0x1FA5, None))
+        opening.require_own_listener(tmp_path, port, own | {54321})
