@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.modules.memory.operations import overview, viewing_lists
-from butlers.modules.memory.store import review as review_queries
 from dashboard.list_checks import ids_on
+from dashboard.page_checks import check_access
 from dashboard.test_dashboard_judge import act
+from dashboard.test_dashboard_lists import fill_facts
 
 DISTILLED = '\'{"provenance": "distilled"}\''
 
@@ -138,16 +138,12 @@ async def test_facts_below_a_confidence_are_counted_and_stay_so_when_sorted(site
     assert await page.locator("main tbody tr").count() == 2
 
 
-async def test_what_fades_is_found_behind_older_facts_that_were_confirmed(site, tools, archive, monkeypatch):
+async def test_what_fades_is_found_behind_older_facts_that_were_confirmed(site, tools, archive):
     """A confirmation starts the decay again, so the oldest facts are not those that fade first."""
-    monkeypatch.setattr(review_queries, "MAX_OLDEST", 3)
-    monkeypatch.setattr(overview, "_MAX_OLDEST", 3)
-    monkeypatch.setattr(viewing_lists, "MAX_OLDEST", 3)
-    for number in range(4):
-        old = await tools.fact("confirmed", predicate=f"old{number}", importance=9)
-        await archive.change("fact", old, created_at="created_at - interval '2 years'")
-        rule = await tools.rule(f"An old rule of the year {number}, confirmed again and again")
-        await archive.change("rule", rule, created_at="created_at - interval '2 years'")
+    await fill_facts(archive, tools.tenant, 1_001)
+    await archive.connection.execute(
+        "update facts set created_at = now() - interval '2 years', importance = 9 where tenant_id = $1", tools.tenant
+    )
     fading = await tools.fact("fading", subject="Ada", predicate="desk", importance=9)
     await archive.change("fact", fading, last_confirmed_at="now() - interval '200 days'")
     rule = await tools.rule("Use the side door")
@@ -160,16 +156,102 @@ async def test_what_fades_is_found_behind_older_facts_that_were_confirmed(site, 
     assert fading in text
 
 
-async def test_all_that_match_is_refused_where_not_all_can_be_found(site, tools, archive, memory, monkeypatch):
-    monkeypatch.setattr(viewing_lists, "MAX_SCANNED", 3)
-    for number in range(4):
-        await tools.fact(f"fact {number}", subject="Ada" if number else "Bob", predicate=f"p{number}")
-        await tools("memory_store_episode", content=f"talk {number}", butler=memory.butler)
-    for kind, words in (("fact", "more than 3 facts"), ("episode", "more than 3 episodes")):
-        answer = await act(site, "bulk", type=kind, act="forget", all="1", filter="")
-        assert answer.status_code == 400
-        assert words in answer.text
-        assert "Narrow the filter" in answer.text
-    answer = await act(site, "bulk", type="fact", act="forget", all="1", filter="subject=Ada")
+async def test_all_that_match_is_refused_where_not_all_can_be_found(site, tools, archive):
+    await fill_facts(archive, tools.tenant, 10_001)
+    await tools.fact("another", subject="Bob")
+    answer = await act(site, "bulk", type="fact", act="forget", all="1", filter="tag=none")
+    assert answer.status_code == 400
+    assert "more than 10,000 facts" in answer.text
+    assert "Narrow the filter" in answer.text
+    answer = await act(site, "bulk", type="fact", act="forget", all="1", filter="subject=Bob")
     assert answer.status_code == 303
-    assert await archive.count("facts", tools.tenant, "validity = 'active'") == 1
+    assert await archive.count("facts", tools.tenant, "validity = 'active'") == 10_001
+
+
+async def fill_session(archive, tools, memory, number):
+    """Store the episodes of one session."""
+    session = uuid4()
+    await archive.connection.execute(
+        "insert into episodes (tenant_id, butler, session_id, content)"
+        " select $1, $2, $3, 'talk ' || n from generate_series(1, $4) n",
+        tools.tenant, memory.butler, session, number,
+    )  # fmt: skip
+    return session
+
+
+async def test_all_episodes_that_match_is_refused_where_not_all_can_be_found(site, tools, archive, memory):
+    await fill_session(archive, tools, memory, 10_001)
+    answer = await act(site, "bulk", type="episode", act="forget", all="1", filter="state=failed")
+    assert answer.status_code == 400
+    assert "more than 10,000 episodes" in answer.text
+
+
+async def test_the_review_shows_the_curve_and_what_the_fact_replaced(site, replaced, page, browser):
+    await page.goto(f"{site.url}/review?of=distilled")
+    card = page.locator("article")
+    assert await card.locator("svg title").first.text_content() == "Confidence over time"
+    assert await card.locator("del").inner_text() == "Porto"
+    assert await card.locator("ins").inner_text() == "Lisbon"
+    await check_access(browser, site, "/review?of=distilled")
+
+
+async def test_a_target_of_a_merge_is_found_by_its_name(site, tools, page):
+    source = await tools.entity("Countess")
+    for number in range(55):
+        await tools.entity(f"Person {number:02}")
+    last = await tools.entity("Zoe")
+    await page.goto(f"{site.url}/entities/merge?source={source}")
+    assert "Type the beginning of a name" in await page.locator("main").inner_text()
+    await page.fill("main [name=name]", "zo")
+    await page.click("text=Find")
+    await page.wait_for_url("**name=zo*")
+    await page.click("main a:has-text('Zoe')")
+    await page.wait_for_url(f"**target={last}*")
+    await page.goto(f"{site.url}/entities/merge?source={source}&name=nobody")
+    assert "begins with nobody" in await page.locator("main").inner_text()
+
+
+async def test_long_contents_are_cut_before_they_are_shown(site, tools, archive, memory):
+    episode = (await tools("memory_store_episode", content="x" * 100_000, butler=memory.butler))["id"]
+    answer = await tools("memory_retract_from", episode_id=episode, dry_run=True)
+    assert len(answer["found"][0]["content"]) < 10_000
+    rule = await tools.rule("A warning")
+    await archive.connection.execute(
+        "update rules set maturity = 'anti_pattern', metadata = jsonb_build_object('original_content', $2::text)"
+        " where id = $1",
+        rule, "word " * 100_000,
+    )  # fmt: skip
+    response = await site.get(f"/rules/{rule}")
+    assert len(response.text) < 60_000
+    assert "20,000 of 500,000 characters" in response.text
+
+
+async def test_a_look_at_a_large_act_plans_no_undo(site, tools, archive):
+    await fill_facts(archive, tools.tenant, 101)
+    (first, *_) = await ids_on(site, "/facts")
+    key = str(uuid4())
+    for number, is_offered in ((100, False), (101, True)):
+        fields = {"type": "fact", "act": "forget", "id": (await archive_ids(archive, tools.tenant))[:number]}
+        data = {"key": f"{key}-{number}", "back": "/facts", **fields}
+        answer = await site.client.post(f"{site.url}/acts/bulk", data=data, headers={"Origin": site.url})
+        assert answer.status_code == 303
+        await act(site, "restore", type="fact", id=first)
+        text = (await site.get(answer.headers["location"])).text
+        assert f"Forgot {number} facts" in text
+        assert ('data-act="u"' in text) == is_offered
+        assert (await act(site, "undo", request=f"{key}-{number}")).status_code == 409
+        await archive.connection.execute("update facts set validity = 'active' where tenant_id = $1", tools.tenant)
+
+
+async def archive_ids(archive, tenant):
+    rows = await archive.rows("select id from facts where tenant_id = $1 order by created_at desc, id desc", tenant)
+    return [str(row["id"]) for row in rows]
+
+
+async def test_a_retraction_says_whether_it_can_be_undone(site, tools, archive, memory):
+    small, large = [await fill_session(archive, tools, memory, number) for number in (2, 2_501)]
+    assert "It can be undone." in (await site.get(f"/retract?session={small}")).text
+    text = (await site.get(f"/retract?session={large}")).text
+    assert "It can be undone." not in text
+    assert "--undo ID" in text
+    assert "The first 500 of 2,501." in text
