@@ -39,7 +39,7 @@ async def browser() -> AsyncIterator[Browser]:
 async def open_page(browser: Browser, **options: Any) -> AsyncIterator[Page]:
     """Open a page in a context of its own. It must log no error and no warning: a policy violation is one."""
     # Without motion there is no view transition, which the next navigation of a fast test would interrupt.
-    settings = {"locale": "en-GB", "timezone_id": "Europe/Berlin", "reduced_motion": "reduce"}
+    settings: dict[str, Any] = {"locale": "en-GB", "timezone_id": "Europe/Berlin", "reduced_motion": "reduce"}
     settings |= {"viewport": {"width": 1280, "height": 800}}
     context: BrowserContext = await browser.new_context(**(settings | options))
     page = await context.new_page()

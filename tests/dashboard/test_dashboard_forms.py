@@ -26,7 +26,7 @@ async def test_every_form_that_is_sent_again_later_acts_once(site, tools, archiv
     full = await fill_tenant(tools, archive, memory)
     ids = {"facts": full.facts, "rules": full.rules, "episodes": full.episodes, "entities": full.entities}
     async with open_page(browser, java_script_enabled=False) as page:
-        sent: list[str] = []
+        sent: list[str | None] = []
         page.on("request", lambda request: sent.append(request.post_data) if request.method == "POST" else None)
         for name, (path, fields, button, said) in ACTS.items():
             if name == "undo":
@@ -196,8 +196,7 @@ async def test_one_tenant_can_not_take_every_place_of_the_live_updates(butler, m
         assert sum(opened) == 100
         assert sum([await listen(stranger.tenant) for _ in range(120)]) == 50
     finally:
-        for each in streams:
-            await each.aclose()
+        await asyncio.gather(*(each.aclose() for each in streams))
 
 
 async def test_ending_a_session_is_an_event(site, butler, caller, archive):

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.caller import Caller
 from butlers.dashboard import LazyDashboard
 from butlers.dashboard.pages.login import local_path
 from butlers.dashboard.security import CONTENT_SECURITY_POLICY
@@ -60,6 +59,7 @@ async def test_every_answer_has_the_security_headers(site):
         assert response.headers["referrer-policy"] == "same-origin"
         assert response.headers["cross-origin-opener-policy"] == "same-origin"
         assert response.headers["cross-origin-resource-policy"] == "same-origin"
+        assert response.headers["permissions-policy"].startswith("camera=(), geolocation=(), microphone=()")
         assert "access-control-allow-origin" not in response.headers
         assert response.headers["cache-control"] == "no-store"
 
@@ -315,17 +315,18 @@ async def test_an_act_in_another_tenant_asks_once_more(guarded, stranger, key_of
     assert response.status_code == 404
 
 
-async def test_a_visit_ends_after_half_an_hour(guarded, stranger, key_of, caller, archive, memory):
-    from butlers.modules.memory.operations import tenant_visits
-
-    visitor = Caller(
-        tenant=stranger.tenant, butler=memory.butler, actor="grace", roles=frozenset({"admin"}), home_tenant="home"
-    )
-    assert not await tenant_visits.is_visiting(memory, visitor)
-    await tenant_visits.enter(memory, visitor, "looking")
-    assert await tenant_visits.is_visiting(memory, visitor)
-    assert not await tenant_visits.is_visiting(memory, replace(visitor, actor="another"))
-    assert timedelta(minutes=30) == tenant_visits.VISIT_DURATION
+async def test_a_visit_ends_after_half_an_hour(guarded, stranger, key_of, caller, archive):
+    fact = await stranger.fact("a secret of a stranger")
+    _, key = await key_of(caller.tenant, roles=("admin",), elevated=True)
+    _, cookie = await log_in(guarded, key)
+    path = f"/t/{stranger.tenant}/facts/{fact}"
+    for minutes, actor, status in ((31, "grace", 303), (29, "another", 303), (29, "grace", 200)):
+        await archive.connection.execute(
+            "insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, occurred_at)"
+            " values ($1, 'tenant_entered', 'tenant', gen_random_uuid(), $2, now() - make_interval(mins => $3))",
+            stranger.tenant, actor, minutes,
+        )  # fmt: skip
+        assert (await guarded.get(path, headers=cookie)).status_code == status, (minutes, actor)
 
 
 @asynccontextmanager

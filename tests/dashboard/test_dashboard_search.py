@@ -38,8 +38,8 @@ async def test_a_search_shows_what_the_tool_finds_in_the_same_order(site, tools,
 async def test_the_parts_of_a_score_add_up_to_its_share_of_the_highest():
     hybrid = {"rrf_score": 1 / 61 + 1 / 62, "semantic_rank": 1, "keyword_rank": 2, "score": 1 / 61 + 1 / 62}
     meaning, words = score_parts(hybrid, SearchMode.HYBRID)
-    assert meaning == ("meaning", pytest.approx(0.5))
-    assert words == ("words", pytest.approx((1 / 62) / (2 / 61)))
+    assert (meaning[0], words[0]) == ("meaning", "words")
+    assert [meaning[1], words[1]] == pytest.approx([0.5, (1 / 62) / (2 / 61)])
     blended = {"rrf_score": None, "similarity": 0.5, "coverage": 1.0, "score": 0.75}
     assert [share for _, share in score_parts(blended, SearchMode.BLENDED)] == [0.25, 0.5]
     keyword = {"rrf_score": None, "similarity": None, "coverage": None, "score": 1.2}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from butlers.errors import InvalidInput
@@ -61,9 +61,9 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     return form
 
 
-def _parse(body: bytes) -> list[tuple[str, str]]:
+def _parse(body: bytes) -> list[tuple[str, str | UploadFile]]:
     try:
-        return parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        return [*parse_qsl(body.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS)]
     except ValueError:
         raise InvalidInput(f"the form has more than {MAX_FIELDS:,} fields", hint="Select fewer rows.") from None
 

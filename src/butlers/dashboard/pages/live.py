@@ -1,7 +1,7 @@
 """Live updates: one watcher a process looks for new events of the tenants whose pages are open."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -35,7 +35,7 @@ class LiveUpdates:
         self._tenants: dict[str, _WatchedTenant] = {}
         self._watcher: asyncio.Task[None] | None = None
 
-    async def changes(self, memory: Memory, caller: Caller) -> AsyncIterator[str]:
+    async def changes(self, memory: Memory, caller: Caller) -> AsyncGenerator[str]:
         """Yield a server-sent event for each change of the tenant, until the butler stops."""
         tenant = self._tenants.setdefault(caller.tenant, _WatchedTenant(caller))
         changed = asyncio.Event()
