@@ -255,3 +255,15 @@ async def test_a_retraction_says_whether_it_can_be_undone(site, tools, archive, 
     assert "It can be undone." not in text
     assert "--undo ID" in text
     assert "The first 500 of 2,501." in text
+
+
+async def test_an_act_that_can_not_be_undone_says_why(site, tools, archive, memory):
+    episode = (await tools("memory_store_episode", content="We met.", butler=memory.butler))["id"]
+    await archive.change("episode", episode, consolidation_status="'dead_letter'")
+    answer = await act(site, "retry", key := str(uuid4()), back="/review", id=episode)
+    text = (await site.get(answer.headers["location"])).text
+    assert "be undone: consolidation may have read the episode by now" in text
+    assert 'data-act="u"' not in text
+    refused = await act(site, "undo", request=key)
+    assert refused.status_code == 409
+    assert "consolidation may have read the episode" in refused.text

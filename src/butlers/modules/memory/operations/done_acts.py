@@ -27,6 +27,8 @@ class DoneAct:
     record_id: UUID | None
     can_undo: bool
     is_undone: bool
+    reason_against_undo: str = ""
+    """Why no act of this kind can be undone; empty if it can."""
     brought_back: int = 0
     """How many superseded facts are active again because the call took back what replaced them."""
 
@@ -60,6 +62,7 @@ async def describe_done(memory: Memory, caller: Caller, request_id: str) -> Done
         record_id,
         can_undo=can_undo,
         is_undone=is_undone,
+        reason_against_undo=undo.reason_against(main.event_type),
         brought_back=brought_back,
     )
 

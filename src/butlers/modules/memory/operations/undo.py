@@ -35,6 +35,7 @@ _WITHOUT_STATE = frozenset(
 )
 _REASONS = {
     "entity_merge": "a merge of entities is final",
+    "episode_requeued": "consolidation may have read the episode by now; forget it to take it out of the queue",
     "episode_consolidated": "it is a consolidation run; retract what came from its episodes instead",
 }
 
@@ -118,6 +119,11 @@ async def can_undo(memory: Memory, caller: Caller, request_id: str) -> bool:
     if is_undone or not 0 < total <= MAX_EVENTS or any(_refusal(each) for each in kinds):
         return False
     return total > _MAX_PLANNED or await preview_undo(memory, caller, request_id) is not None
+
+
+def reason_against(event_type: str) -> str:
+    """Return why no call with this event can be undone; empty if it can."""
+    return _REASONS.get(event_type, "")
 
 
 def _refusal(each: EventKind) -> str | None:
