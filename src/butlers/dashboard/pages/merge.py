@@ -14,7 +14,9 @@ from butlers.modules.memory.operations.viewing_lists import EntityFilter
 
 
 async def show_merge(page: Page) -> Response:
-    """Show what a merge would do; without a target, the entities to choose from."""
+    """Show what a merge would do; without a target, the entities to choose from, and without both all entities."""
+    if not page.query("source"):
+        return page.redirect("/entities")
     source = parse_id(page.query("source"))
     if not page.query("target"):
         return await _show_choices(page, await entities.get(page.memory, page.caller, source))
