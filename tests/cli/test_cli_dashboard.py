@@ -4,9 +4,16 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
+import pytest
 
+from butlers.dashboard import opening
+from butlers.errors import Unavailable
 from cli.conftest import write_butler
 from cli.test_cli_lifecycle import run_until_ready
 from database.butler_processes import new_name
@@ -80,3 +87,45 @@ def test_a_dashboard_that_is_turned_off_is_not_there_and_not_announced(butlers, 
         refused = butlers("open", folder, "--port", base.rpartition(":")[2], "--print")
         assert refused.returncode != 0
         assert "enabled = true" in refused.stderr
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[int]:
+    """Answer every request on a port with a body; yields the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_open_gives_no_ticket_to_something_that_is_no_butler(butlers, place, home, cluster):
+    for body in (b"[" * 200_000, b'{"butler": "' + b"x" * 1_000_000, b'{"butler": ["general"]}', b"null"):
+        with answering(body) as port:
+            refused = butlers("open", place, "--port", port, "--print")
+        assert refused.returncode != 0
+        assert "does not answer" in refused.stderr
+        assert "Traceback" not in refused.stderr
+
+
+def test_open_trusts_no_port_on_which_another_user_listens(tmp_path):
+    with answering(b"{}") as port:
+        own = opening.listening_users(port)
+    assert own == ({os.geteuid()} if sys.platform == "linux" else set())
+    assert opening.listening_users(port) == set()
+    opening.require_own_listener(tmp_path, port, own | {0})
+    with pytest.raises(Unavailable, match="another user"):
+        opening.require_own_listener(tmp_path, port, own | {54321})

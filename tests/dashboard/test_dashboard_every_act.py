@@ -69,6 +69,7 @@ ACTS: dict[str, tuple[str, dict[str, str], str, str]] = {
     "move": ("/facts/{facts[permanent]}", {"entity": "ada OF tea"}, "", "Moved Bob · always"),
     "correct": ("/facts/{facts[successor]}", {"content": "third\nline"}, "", "Replaced Bob · phone"),
     "forget": ("/facts/{facts[twin]}", {}, "", "Forgot Ada · drinks"),
+    "take-back": ("/review?of=distilled", {}, "", "Forgot Bob · learned"),
     "restore": ("/facts/{facts[retracted]}", {}, "", "Restored Bob · wrong"),
     "helpful": ("/rules/{rules[candidate]}", {}, "", "Marked as helpful: A candidate rule"),
     "harmful": ("/rules/{rules[established]}", {"reason": HOSTILE[1]}, "", "Marked as harmful: A established rule"),

@@ -1,11 +1,13 @@
 """Every page: hostile text, looking, accessibility, no script, keys, narrow screens, tenants, proxies, emptiness."""
 
+import ast
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from html import unescape
-from urllib.parse import parse_qsl
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
 from uuid import uuid4
 
 import httpx2 as httpx
@@ -14,7 +16,7 @@ from fastmcp import Client
 
 from butlers import db
 from butlers.dashboard import LazyDashboard
-from butlers.dashboard.pages import ROUTES, episode_list, fact_list, rule_list
+from butlers.dashboard.pages import ROUTES, entity_list, episode_list, fact_list, rule_list
 from butlers.modules.memory import MemoryModule
 from butlers.visible_text import escape_control_characters
 from dashboard.conftest import Site, open_page, serve_site
@@ -132,8 +134,24 @@ def unknown_filters(address: str) -> set[str]:
     read = {
         "/facts": {*fact_list.LABELS, "before", "after"}, "/rules": {*rule_list.LABELS, "before", "after"},
         "/episodes": {*episode_list.LABELS, "before", "after"}, "/review": {"of", "skip"},
+        "/entities": {*entity_list.LABELS, "before", "after"},
     }  # fmt: skip
     return {name for name, _ in parse_qsl(query)} - read[path] if path in read else set()
+
+
+def test_the_bench_measures_pages_with_filters_that_they_read():
+    tree = ast.parse((Path(__file__).parents[2] / "bench" / "dashboard.py").read_text())
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    measured = [
+        [ast.literal_eval(argument) for argument in each.args] for each in calls if named(each) == "BenchPage"
+    ]
+    assert len(measured) > 40
+    pages = [(path, *query) for _, path, *query in measured]
+    assert [page for page in pages if page[1:] and unknown_filters(f"{page[0]}?{urlencode(page[1])}")] == []
+
+
+def named(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 FOCUS = """() => {
@@ -250,7 +268,7 @@ def acts_on(other: FullTenant, own: FullTenant):
     """Return every act on a memory of another tenant."""
     fact, rule, episode = other.facts["live"], other.rules["candidate"], other.episodes["dead_letter"]
     for kind, memory_id in (("fact", fact), ("rule", rule)):
-        for name in ("confirm", "forget", "looked"):
+        for name in ("confirm", "forget", "take-back", "looked"):
             yield name, {"type": kind, "id": memory_id}
         yield "edit", {"type": kind, "id": memory_id, "tags": "mine"}
         yield "bulk", {"act": "confirm", "type": kind, "id": memory_id}

@@ -100,7 +100,7 @@ async def test_every_act_of_the_review_works_without_javascript(site, tools, arc
         "update facts set last_confirmed_at = now() - interval '15 days' where tenant_id = $1", tools.tenant
     )
     await page.goto(f"{site.url}/review?of=fading")
-    await page.click("summary")
+    await page.click("text=Correct")
     await page.fill("#content", "eats no meat and no fish")
     await page.click("text=Replace it")
     await page.wait_for_selector(".done")

@@ -60,7 +60,7 @@ def test_the_worst_finding_gives_the_sentence_and_at_most_five_are_listed():
         (Health(harmful_rules=[("Book", 2)]), "1 rule did harm two times"),
         (Health(harmful_rules=[("Book", 2), ("Ask", 1)]), "2 rules did harm"),
         (Health(vital_fading=["a", "b"]), "2 vital facts fade this week"),
-        (Health(unseen_distilled=1), "1 learned fact has not been looked at"),
+        (Health(unseen_distilled=1), "1 learned memory has not been looked at"),
         (Health(dead_letters=1), "1 episode could not be consolidated"),
     ],
 )
@@ -140,9 +140,9 @@ async def test_learned_facts_wait_to_be_looked_at_and_can_be_taken_back(site, pa
         tools.tenant, fact,
     )  # fmt: skip
     await page.goto(f"{site.url}/")
-    assert "1 learned fact has not been looked at" in await page.locator(".waits").inner_text()
+    assert "1 learned memory has not been looked at" in await page.locator(".waits").inner_text()
     line = page.locator(".trail li", has_text="consolidation learned")
-    assert await line.locator("form").get_attribute("action") == "/acts/forget"
+    assert await line.locator("form").get_attribute("action") == "/acts/take-back"
     await archive.connection.execute(
         "insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor)"
         " values ($1, 'fact_looked_at', 'fact', $2, 'local')",

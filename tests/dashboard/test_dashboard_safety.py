@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pytest
 
-from butlers.caller import Caller
 from butlers.dashboard import LazyDashboard
 from butlers.dashboard.pages.login import local_path
 from butlers.dashboard.security import CONTENT_SECURITY_POLICY
@@ -60,6 +59,7 @@ async def test_every_answer_has_the_security_headers(site):
         assert response.headers["referrer-policy"] == "same-origin"
         assert response.headers["cross-origin-opener-policy"] == "same-origin"
         assert response.headers["cross-origin-resource-policy"] == "same-origin"
+        assert response.headers["permissions-policy"].startswith("camera=(), geolocation=(), microphone=()")
         assert "access-control-allow-origin" not in response.headers
         assert response.headers["cache-control"] == "no-store"
 
@@ -194,8 +194,17 @@ def test_a_login_leads_nowhere_else(path):
     assert local_path(path) == "/"
 
 
-def test_a_login_leads_back_to_the_page_and_its_query():
-    assert local_path("/facts?q=a%20b") == "/facts?q=a%20b"
+async def test_a_login_leads_back_to_the_page_and_its_query(guarded, key_of, caller, browser):
+    _, key = await key_of(caller.tenant)
+    for path in ("/facts?subject=a%20b&tag=%C3%A9%26%3D%3F&state=all", "/review?of=twins&skip=1", "/"):
+        async with open_page(browser) as page:
+            await page.goto(guarded.url + path)
+            await page.fill("#credential", key)
+            await page.click("main button")
+            await page.wait_for_selector("nav")
+            assert page.url == guarded.url + path
+    wrong = await guarded.post("/login", credential="wrong", next="/review?of=twins&skip=1")
+    assert 'name="next" value="/review?of=twins&amp;skip=1"' in wrong.text
 
 
 async def test_a_form_from_elsewhere_or_from_nowhere_is_refused(site):
@@ -266,12 +275,11 @@ async def test_an_elevated_admin_enters_with_a_reason_that_stands_on_the_trail(
         await page.fill("#credential", key)
         await page.click("main button")
         await page.wait_for_url(lambda url: "/login" not in url)
-        await page.goto(f"{guarded.url}/t/{stranger.tenant}/facts/{fact}")
-        assert page.url.endswith(f"/t/{stranger.tenant}/enter")
+        await page.goto(f"{guarded.url}/t/{stranger.tenant}/facts/{fact}?x=1&y=a%20b")
+        assert "/enter" in page.url
         await page.fill("#reason", "ticket 42")
         await page.click("main button")
-        await page.wait_for_url(f"**/t/{stranger.tenant}/")
-        await page.goto(f"{guarded.url}/t/{stranger.tenant}/facts/{fact}")
+        await page.wait_for_url(f"**/t/{stranger.tenant}/facts/{fact}?x=1&y=a%20b")
         assert "a secret of a stranger" in await page.locator(".content").inner_text()
         assert f"You are in {stranger.tenant}, from {caller.tenant}." in await page.locator(".band").inner_text()
         links = await page.eval_on_selector_all("nav a", "links => links.map(each => each.getAttribute('href'))")
@@ -307,17 +315,18 @@ async def test_an_act_in_another_tenant_asks_once_more(guarded, stranger, key_of
     assert response.status_code == 404
 
 
-async def test_a_visit_ends_after_half_an_hour(guarded, stranger, key_of, caller, archive, memory):
-    from butlers.modules.memory.operations import tenant_visits
-
-    visitor = Caller(
-        tenant=stranger.tenant, butler=memory.butler, actor="grace", roles=frozenset({"admin"}), home_tenant="home"
-    )
-    assert not await tenant_visits.is_visiting(memory, visitor)
-    await tenant_visits.enter(memory, visitor, "looking")
-    assert await tenant_visits.is_visiting(memory, visitor)
-    assert not await tenant_visits.is_visiting(memory, replace(visitor, actor="another"))
-    assert timedelta(minutes=30) == tenant_visits.VISIT_DURATION
+async def test_a_visit_ends_after_half_an_hour(guarded, stranger, key_of, caller, archive):
+    fact = await stranger.fact("a secret of a stranger")
+    _, key = await key_of(caller.tenant, roles=("admin",), elevated=True)
+    _, cookie = await log_in(guarded, key)
+    path = f"/t/{stranger.tenant}/facts/{fact}"
+    for minutes, actor, status in ((31, "grace", 303), (29, "another", 303), (29, "grace", 200)):
+        await archive.connection.execute(
+            "insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, occurred_at)"
+            " values ($1, 'tenant_entered', 'tenant', gen_random_uuid(), $2, now() - make_interval(mins => $3))",
+            stranger.tenant, actor, minutes,
+        )  # fmt: skip
+        assert (await guarded.get(path, headers=cookie)).status_code == status, (minutes, actor)
 
 
 @asynccontextmanager

@@ -32,18 +32,18 @@ async def test_a_search_shows_what_the_tool_finds_in_the_same_order(site, tools,
     text = (await site.get("/search?q=tea+with+lemon")).text
     assert results_on(text) == await tools.ids("memory_search", query="tea with lemon", scope="*", limit=100)
     assert set(results_on(text)) == set(tea.values())
-    assert text.count('<svg class="bar-of-parts"') == 3
+    assert len(re.findall(r'<svg[^>]* class="parts"', text)) == 3
 
 
 async def test_the_parts_of_a_score_add_up_to_its_share_of_the_highest():
     hybrid = {"rrf_score": 1 / 61 + 1 / 62, "semantic_rank": 1, "keyword_rank": 2, "score": 1 / 61 + 1 / 62}
     meaning, words = score_parts(hybrid, SearchMode.HYBRID)
-    assert (meaning.start, meaning.width, words.start) == (0.0, 50.0, 50.0)
-    assert words.width == pytest.approx(100 * (1 / 62) / (2 / 61), abs=0.1)
+    assert (meaning[0], words[0]) == ("meaning", "words")
+    assert [meaning[1], words[1]] == pytest.approx([0.5, (1 / 62) / (2 / 61)])
     blended = {"rrf_score": None, "similarity": 0.5, "coverage": 1.0, "score": 0.75}
-    assert [part.width for part in score_parts(blended, SearchMode.BLENDED)] == [25.0, 50.0]
+    assert [share for _, share in score_parts(blended, SearchMode.BLENDED)] == [0.25, 0.5]
     keyword = {"rrf_score": None, "similarity": None, "coverage": None, "score": 1.2}
-    assert [part.width for part in score_parts(keyword, SearchMode.KEYWORD)] == [50.0, 10.0]
+    assert [share for _, share in score_parts(keyword, SearchMode.KEYWORD)] == [0.5, pytest.approx(0.1)]
 
 
 @pytest.mark.parametrize("mode", list(SearchMode))

@@ -180,7 +180,14 @@ def test_each_band_is_a_link_with_its_count():
 def test_the_parts_of_a_score_lie_side_by_side():
     rects = list(parse(svg.parts([("relevance", 0.4), ("recency", 0.25)], "Score 0.65")).iter("rect"))
     assert [(each.get("x"), each.get("width"), each.get("class")) for each in rects] == [
-        ("0", "48", "part-1"), ("48", "30", "part-2"),
+        (None, "120", "soft"), ("0", "48", "part-1"), ("48", "30", "part-2"),
+    ]  # fmt: skip
+
+
+def test_the_marks_of_a_rule_are_a_row():
+    rects = parse(svg.mark_row(["helpful", "harmful"], "Marks")).iter("rect")
+    assert [(each.get("x"), each.get("y"), each.get("class")) for each in rects] == [
+        ("0", "0", "good"), ("5", "5", "bad"),
     ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from butlers.app import Butler
 from butlers.caller import current_caller
-from butlers.dashboard import authentication, rendering, static_files
+from butlers.dashboard import authentication, forms, rendering, static_files
 from butlers.dashboard.page import NOBODY, Page
 from butlers.dashboard.pages import ROUTES, PageRoute
 from butlers.dashboard.pages.live import LiveUpdates
@@ -26,12 +26,11 @@ from butlers.dashboard.pages.review import ReviewCounts
 from butlers.dashboard.security import CrossOriginGuard, PathPrefix, SecurityHeaders
 from butlers.db import as_fault
 from butlers.errors import Fault, Forbidden, Overloaded, TimedOut
+from butlers.host.limits import RateLimit
 from butlers.host.server import Server
 from butlers.modules.memory.operations import tenant_visits
 
 log = logging.getLogger("butlers.dashboard")
-_LOGIN_BUCKET = ""
-"""The rate limit of requests without a caller; no tenant has this name."""
 _STATUS = {
     "not_found": 404,
     "forbidden": 403,
@@ -41,11 +40,13 @@ _STATUS = {
     "timeout": 504,
     "unavailable": 503,
 }
+_TOO_LARGE = 413
 
 
 def build_application(butler: Butler, server: Server) -> ASGIApp:
     """Return the dashboard of a butler."""
-    dashboard = _Dashboard(butler, server)
+    limits = server.config.limits
+    dashboard = _Dashboard(butler, server, RateLimit(limits.calls_per_second, limits.burst))
     routes: list[BaseRoute] = [Route("/static/{digest}/{name}", static_files.serve)]
     routes += [Route(each.path, dashboard.endpoint(each), methods=[each.method]) for each in ROUTES]
     application = Starlette(
@@ -69,12 +70,15 @@ class _Dashboard:
 
     butler: Butler
     server: Server
+    anonymous_rate: RateLimit
+    """The rate of requests without a caller, for each network they come from."""
 
     def endpoint(self, route: PageRoute) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a page: it authenticates, limits, times and logs the request."""
 
         async def serve(request: Request) -> Response:
-            started, page = time.perf_counter(), self._page(request)
+            started = time.perf_counter()
+            page = replace(self._page(request), max_form_bytes=route.max_form_bytes)
             try:
                 if route.needs_login:
                     page = await self._identified(page)
@@ -92,7 +96,7 @@ class _Dashboard:
         page = self._page(request)
         try:
             page = await self._identified(page)
-            self.server.rate.take(page.caller.tenant if page.caller.actor else _LOGIN_BUCKET)
+            self._charge(page)
         except Overloaded as overloaded:
             return await self._error_page(page, overloaded)
         except Fault:
@@ -112,17 +116,24 @@ class _Dashboard:
 
     async def _serve(self, page: Page, route: PageRoute) -> Response:
         caller = page.caller
+        self._charge(page)
         if not route.needs_login:
-            self.server.rate.take(_LOGIN_BUCKET)
             return await self._handle(page, route)
         if caller.actor == NOBODY:
             return _login_first(page, route)
         if route.method == "POST" and caller.is_reader:
             raise Forbidden("your key may only read", hint="Log in with a key that has no role reader.")
-        self.server.rate.take(caller.home_tenant or caller.tenant)
         if caller.home_tenant and (question := await _question_before_visit(page, route)):
             return question
         return await self._handle(page, route)
+
+    def _charge(self, page: Page) -> None:
+        """Take the request from the rate of its tenant, or of the network it comes from. Raises `Overloaded`."""
+        calls = forms.count_calls(page.request, page.max_form_bytes)
+        if page.caller.actor == NOBODY:
+            self.anonymous_rate.take(authentication.client_network(page.request), calls=calls)
+        else:
+            self.server.rate.take(page.caller.home_tenant or page.caller.tenant, calls=calls)
 
     async def _handle(self, page: Page, route: PageRoute) -> Response:
         seconds = self.server.config.limits.call_timeout_seconds
@@ -141,7 +152,7 @@ class _Dashboard:
             log.error("internal", extra={"request_id": page.caller.request_id}, exc_info=error)
             message, hint = "An unexpected error occurred.", f"The log has it as {page.caller.request_id}."
             return HTMLResponse(rendering.render_error(page, 500, message, hint), status_code=500)
-        status = _STATUS.get(fault.code, 500)
+        status = _TOO_LARGE if isinstance(fault, forms.FormTooLarge) else _STATUS.get(fault.code, 500)
         headers = {"Retry-After": "2"} if status in {429, 503} else {}
         if headers and page.request.method == "GET":
             # The browser asks again by itself, also without a script.
@@ -155,8 +166,7 @@ def _login_first(page: Page, route: PageRoute) -> Response:
     """Send the reader to the login; a form that was sent without one is refused."""
     if route.method == "POST":
         return HTMLResponse(rendering.render_error(page, 401, "Log in first.", ""), status_code=401)
-    query = page.request.url.query
-    return page.redirect("/login", next=page.current_path + (f"?{query}" if query else ""))
+    return page.redirect("/login", next=page.current_address)
 
 
 async def _question_before_visit(page: Page, route: PageRoute) -> Response | None:
@@ -164,9 +174,9 @@ async def _question_before_visit(page: Page, route: PageRoute) -> Response | Non
     if not route.needs_visit:
         return None
     if not await tenant_visits.is_visiting(page.memory, page.caller):
-        return page.redirect("/enter")
+        return page.redirect("/enter", next=page.current_address if route.method == "GET" else None)
     if route.method == "POST":
-        form = await page.request.form()
+        form = await page.form()
         if form.get("confirmed") != "1":
             return page.render_bare("confirm_act.html", fields=form.multi_items())
     return None

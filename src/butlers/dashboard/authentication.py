@@ -4,6 +4,7 @@ import time
 from collections import OrderedDict, deque
 from dataclasses import replace
 from datetime import UTC, datetime
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,6 +20,7 @@ _MAX_FAILURES = 5
 _FAILURE_WINDOW_SECONDS = 60.0
 _MAX_ADDRESSES = 10_000
 _MAX_CREDENTIAL_CHARACTERS = 8_192
+_IPV6_NETWORK_BITS = 64
 
 
 class Login(NamedTuple):
@@ -72,7 +74,7 @@ async def open_session(page: Page, credential: str) -> str | None:
     Raises `Overloaded` after several wrong credentials of one address within a minute.
     """
     failures = page.request.app.state.login_failures
-    address = page.request.client.host if page.request.client else ""
+    address = client_network(page.request)
     failures.check(address)
     database, butler = page.butler.database, page.caller.butler
     credential = credential.strip()[:_MAX_CREDENTIAL_CHARACTERS]
@@ -124,6 +126,18 @@ def delete_cookie(page: Page, response: Response) -> None:
     """Delete the session's cookie."""
     secure = _is_secure(page.request)
     response.delete_cookie(cookie_name(page), httponly=True, samesite="lax", path="/", secure=secure)
+
+
+def client_network(request: Request) -> str:
+    """Return the address that a request comes from; of IPv6 the network, since one client has all its addresses."""
+    host = request.client.host if request.client else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address) or address.ipv4_mapped is not None:
+        return host
+    return str(ip_network((int(address), _IPV6_NETWORK_BITS), strict=False))
 
 
 def _is_secure(request: Request) -> bool:

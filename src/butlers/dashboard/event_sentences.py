@@ -31,10 +31,12 @@ _VERBS = {
     "embeddings_renewed": "embedded again",
     "memory_imported": "imported",
     "tenant_erased": "erased",
+    "browser_session_ended": "ended",
 }
 _THINGS = {
     "tenant": "everything in this tenant",
     "import": "a file",
+    "browser_session": "a browser session",
     "embedding_version": "memories of another model",
 }
 

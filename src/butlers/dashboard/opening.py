@@ -1,5 +1,8 @@
 """The address of a running butler's dashboard, with a ticket where a login is needed."""
 
+import os
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 
 from butlers import app
@@ -8,8 +11,13 @@ from butlers.config import Configuration
 from butlers.config_types import http_address
 from butlers.environment import read_environment
 from butlers.errors import ConfigurationFault, Unavailable
+from butlers.http_body import read_json_object
 
 _TIMEOUT_SECONDS = 3.0
+_MAX_HEALTH_BYTES = 65_536
+_ROOT = 0
+_LISTEN = "0A"
+_TABLES_OF_SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 async def dashboard_address(folder: Path, port: int | None, tenant: str | None) -> str:
@@ -21,6 +29,7 @@ async def dashboard_address(folder: Path, port: int | None, tenant: str | None) 
             "the dashboard is turned off", hint="Set `enabled = true` under [butler.dashboard] in butler.toml."
         )
     base = http_address(butler.http.host, port or butler.port)
+    require_own_listener(folder, port or butler.port, listening_users(port or butler.port))
     await _require_running(base, butler.name)
     if butler.auth.mode == "local":
         return f"{base}{butler.dashboard.base_path}/"
@@ -30,15 +39,40 @@ async def dashboard_address(folder: Path, port: int | None, tenant: str | None) 
 async def _require_running(base: str, name: str) -> None:
     import httpx2
 
-    try:
-        async with httpx2.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
-            health = (await http.get(f"{base}/health")).json()
-    except (httpx2.HTTPError, ValueError):
-        health = None
-    if not isinstance(health, dict) or health.get("butler") != name:
+    health = None
+    with suppress(httpx2.HTTPError):
+        async with (
+            httpx2.AsyncClient(timeout=_TIMEOUT_SECONDS, trust_env=False) as http,
+            http.stream("GET", f"{base}/health") as response,
+        ):
+            health = await read_json_object(response, _MAX_HEALTH_BYTES)
+    if health is None or health.get("butler") != name:
         raise Unavailable(
             f"the butler {name} does not answer at {base}", hint="Start it with `butlers run`, or name its --port."
         )
+
+
+def require_own_listener(folder: Path, port: int, users: AbstractSet[int]) -> None:
+    """Raise `Unavailable` if another user listens on the port: any process can answer with the butler's name.
+
+    Allowed are this user, the owner of the butler's folder, and root. Only Linux tells who listens.
+    """
+    allowed = {os.geteuid(), folder.stat().st_uid, _ROOT}
+    if not users <= allowed:
+        raise Unavailable(
+            f"another user of this machine listens on the port {port}",
+            hint="Stop that program, or run the butler on another port and name it with --port.",
+        )
+
+
+def listening_users(port: int) -> set[int]:
+    """Return the ids of the users who listen on a TCP port; none where the system does not tell."""
+    found = set()
+    for table in _TABLES_OF_SOCKETS:
+        with suppress(OSError):
+            rows = [line.split() for line in table.read_text().splitlines()[1:]]
+            found |= {int(row[7]) for row in rows if row[3] == _LISTEN and row[1].endswith(f":{port:04X}")}
+    return found
 
 
 async def _make_ticket(config: Configuration, tenant: str | None) -> str:

@@ -1,19 +1,21 @@
 """One request for a page: its caller, its links, and how it is rendered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 from uuid import UUID, uuid4
 
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from butlers.app import Butler
 from butlers.caller import Caller
-from butlers.dashboard import rendering
+from butlers.dashboard import forms, rendering
 from butlers.errors import NotFound
 from butlers.host.server import Server
+from butlers.modules.memory.domain.model import sanitize_text
 from butlers.modules.memory.runtime import Memory
 
 NOBODY = ""
@@ -30,6 +32,7 @@ class Page:
     caller: Caller
     prefix: str
     """The beginning of every link: the base path and, in another tenant, its name."""
+    max_form_bytes: int = forms.MAX_SHORT_BYTES
 
     @property
     def memory(self) -> Memory:
@@ -55,15 +58,15 @@ class Page:
 
     def query(self, name: str, default: str = "") -> str:
         """Return a parameter of the query, without surrounding blanks."""
-        return self.request.query_params.get(name, default).strip()
+        return sanitize_text(self.request.query_params.get(name, default)).strip()
 
     def home_url(self, path: str) -> str:
         """Return a link to a page in the caller's own tenant, or to that of another one by its name."""
         return self.server.config.dashboard.base_path + quote(path)
 
-    async def form(self) -> Mapping[str, Any]:
-        """Return the fields of the submitted form."""
-        return await self.request.form()
+    async def form(self) -> FormData:
+        """Return the fields of the submitted form. Raises `InvalidInput`."""
+        return await forms.read_form(self.request, self.max_form_bytes)
 
     async def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return the page made from a template."""
@@ -80,7 +83,14 @@ class Page:
 
     def redirect_to(self, path: str, parts: Sequence[str]) -> Response:
         """Return the answer to a form: see another page, with these parts of a query."""
-        return RedirectResponse(self.url(path) + "?" + "&".join(parts), status_code=303)
+        query = "&".join(part for part in parts if part)
+        return RedirectResponse(self.url(path) + (f"?{query}" if query else ""), status_code=303)
+
+    @property
+    def current_address(self) -> str:
+        """The path and query of this page, without prefix."""
+        query = self.request.url.query
+        return self.current_path + (f"?{query}" if query else "")
 
     @property
     def current_path(self) -> str:
@@ -91,8 +101,3 @@ class Page:
     def new_key() -> str:
         """Return an idempotency key for a form, so that submitting it twice acts once."""
         return str(uuid4())
-
-
-def form_text(form: Mapping[str, Any], name: str) -> str:
-    """Return a field of a form without surrounding blanks; browsers send the end of a line as two characters."""
-    return str(form.get(name, "")).replace("\r\n", "\n").strip()

@@ -159,7 +159,11 @@ def done_sentence(done: DoneAct) -> str:
     is_undo = change.endswith("_undone")
     verb = "Undone:" if is_undo else _DONE.get(change, change.replace("_", " ").capitalize())
     what = one_line(done.label, 80) if done.label else f"a {done.record_type}"
-    return f"{verb} {what}" if done.number == 1 else f"{verb} {done.number:,} {done.record_type}s"
+    sentence = f"{verb} {what}" if done.number == 1 else f"{verb} {done.number:,} {done.record_type}s"
+    if not done.brought_back or is_undo:
+        return sentence
+    back = "the fact before it is" if done.brought_back == 1 else f"{done.brought_back:,} facts before them are"
+    return f"{sentence} · {back} live again"
 
 
 def _path_without_done(page: "Page") -> str:

@@ -51,6 +51,7 @@ _WHOLE = {
     "memory_imported": "imported memories",
     "embeddings_renewed": "renewed vectors",
     "tenant_erased": "erased the tenant",
+    "browser_session_ended": "ended a browser session",
 }
 
 

@@ -193,7 +193,7 @@ def bands(values: Sequence[Band], title: str) -> Markup:
 
 def parts(values: Sequence[tuple[str, float]], title: str) -> Markup:
     """Return a score as one bar of its parts; a whole score of 1 fills it."""
-    left, rects = 0.0, []
+    left, rects = 0.0, [element("rect", width=120, height=10, class_="soft")]
     for place, (name, value) in enumerate(values):
         width = 120 * min(max(value, 0.0), 1.0)
         title_of_part = element("title", f"{name} {value:.2f}")
@@ -203,6 +203,15 @@ def parts(values: Sequence[tuple[str, float]], title: str) -> Markup:
         left += width
     description = ", ".join(f"{name} {value:.2f}" for name, value in values)
     return picture(10, title, description, *rects, width=120, class_="parts")
+
+
+def mark_row(outcomes: Sequence[str], title: str) -> Markup:
+    """Return the latest marks of a rule as a row, oldest left; helpful ones are up, harmful ones down."""
+    rects = []
+    for place, outcome in enumerate(outcomes):
+        y, class_ = (0, "good") if outcome == "helpful" else (5, "bad")
+        rects.append(element("rect", x=5 * place, y=y, width=4, height=5, class_=class_))
+    return picture(10, title, "", *rects, width=5 * len(outcomes), class_="strip")
 
 
 def picture(

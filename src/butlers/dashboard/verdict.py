@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from butlers.modules.memory.operations.overview import MAX_UNSEEN
+from butlers.modules.memory.operations.overview import MAX_WAITING
 
 MAX_LINES = 5
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -93,7 +93,7 @@ def _harmful_rules(health: Health) -> Finding | None:
     if not health.harmful_rules:
         return None
     content, harms = health.harmful_rules[0]
-    text = f"{_count(len(health.harmful_rules), 'rule')} did harm"
+    text = f"{_waiting(len(health.harmful_rules), 'rule')} did harm"
     if len(health.harmful_rules) == 1:
         text += " once" if harms == 1 else f" {_word(harms)} times"
     return Finding("waits", text, content, "Review", "/review", {"of": "harmful"})
@@ -103,7 +103,7 @@ def _vital_fading(health: Health) -> Finding | None:
     number = len(health.vital_fading)
     if not number:
         return None
-    text = f"{_count(number, 'vital fact')} {_be(number, 'fades', 'fade')} this week"
+    text = f"{_waiting(number, 'vital fact')} {_be(number, 'fades', 'fade')} this week"
     return Finding("waits", text, ", ".join(health.vital_fading[:3]), "Review", "/review", {"of": "fading"})
 
 
@@ -111,8 +111,8 @@ def _unseen_distilled(health: Health) -> Finding | None:
     number = health.unseen_distilled
     if not number:
         return None
-    many = "+" if number >= MAX_UNSEEN else ""
-    text = f"{number:,}{many} learned {_be(number, 'fact', 'facts')} {_be(number, 'has', 'have')} not been looked at"
+    kind = _be(number, "learned memory", "learned memories")
+    text = f"{_limited(number)} {kind} {_be(number, 'has', 'have')} not been looked at"
     return Finding(
         "waits", text, "consolidation learned them from episodes", "Review", "/review", {"of": "distilled"}
     )
@@ -153,6 +153,15 @@ def _things(number: int, more: str = "") -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def _waiting(number: int, noun: str) -> str:
+    return f"{_limited(number)} {noun if number == 1 else noun + 's'}"
+
+
+def _limited(number: int) -> str:
+    """Return the number of memories that wait; one that reached its limit ends with +."""
+    return f"{number:,}+" if number >= MAX_WAITING else f"{number:,}"
 
 
 def _be(number: int, one: str, many: str) -> str:

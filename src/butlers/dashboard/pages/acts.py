@@ -11,9 +11,10 @@ from starlette.datastructures import FormData
 from starlette.responses import Response
 
 from butlers.caller import Caller
-from butlers.dashboard.page import Page, form_text
+from butlers.dashboard.forms import MAX_BYTES, form_text
+from butlers.dashboard.page import Page
 from butlers.dashboard.pages.bulk_selection import select_all
-from butlers.dashboard.pages.login import local_path
+from butlers.dashboard.pages.login import local_path, split_address
 from butlers.dashboard.pages.route import PageRoute
 from butlers.errors import Conflict, InvalidInput, NotFound
 from butlers.modules.memory.domain.entities import EntityChange
@@ -31,7 +32,7 @@ from butlers.modules.memory.operations import (
     twins,
     undo,
 )
-from butlers.modules.memory.operations.idempotency import Request
+from butlers.modules.memory.operations.idempotency import Request, find_answer, refuse_id_of_call
 from butlers.modules.memory.runtime import Memory
 
 MAX_KEY_CHARACTERS = 100
@@ -89,6 +90,11 @@ async def confirm(act: Act) -> Any:
 async def forget(act: Act) -> Any:
     """Hide a memory from every search."""
     return await management.forget(act.memory, act.caller, act.memory_type, act.id(), act.request)
+
+
+async def take_back(act: Act) -> Any:
+    """Forget a memory and bring back the fact that it replaced."""
+    return await retraction.take_back(act.memory, act.caller, act.memory_type, act.id(), act.request)
 
 
 async def restore(act: Act) -> Any:
@@ -175,6 +181,10 @@ async def keep_both(act: Act) -> Any:
 
 async def merge(act: Act) -> Any:
     """Merge an entity into another; the reader has typed the name of the one that goes."""
+    stored = await find_answer(act.memory, act.caller, act.request)
+    if stored is not None:
+        # A merged entity has another name.
+        return stored
     source, target = act.id("source"), act.id("target")
     name = (await entities.get(act.memory, act.caller, source))["canonical_name"]
     if act.text("name") != name.strip():
@@ -241,7 +251,7 @@ def split_lines(text: str) -> list[str]:
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise InvalidInput("the metadata is no JSON object", hint='Write it like {"team": "kitchen"}.')
@@ -276,27 +286,32 @@ def handler_of(name: str, perform: ActHandler) -> Callable[[Page], Awaitable[Res
 
 
 async def read_act(page: Page, name: str) -> Act:
-    """Return the submitted form. The idempotency key is also the request's id, so that a second submit has it too."""
-    form = await page.request.form()
+    """Return the submitted form. The idempotency key is also the request's id, so that a second submit has it too.
+
+    Raises `InvalidInput` without a key, and `Conflict` if the key is the id of another call.
+    """
+    form = await page.form()
     key = str(form.get("key", "")).strip()
     if not 8 <= len(key) <= MAX_KEY_CHARACTERS or not key.isascii() or not key.isprintable():
         raise InvalidInput("the form has no key", hint="Reload the page and send the form again.")
+    await refuse_id_of_call(page.memory, page.caller, key)
     return Act(name, page, replace(page.caller, request_id=key), form)
 
 
 def done(page: Page, act: Act, answer: Mapping[str, Any]) -> Response:
     """Return to the page of the form, which then says what was done. A corrected fact leads to its successor."""
     back = local_path(act.text("back") or "/")
-    path, _, query = back.partition("?")
+    path, parts = split_address(back)
     if act.name == "correct" and path.startswith("/facts/"):
         path = f"/facts/{answer['id']}"
-    kept = [part for part in query.split("&") if part and not part.startswith("done=")]
+    kept = [part for part in parts if not part.startswith("done=")]
     return page.redirect_to(path, [*kept, f"done={act.caller.request_id}"])
 
 
 _HANDLERS: dict[str, ActHandler] = {
     "confirm": confirm,
     "forget": forget,
+    "take-back": take_back,
     "restore": restore,
     "correct": correct,
     "edit": edit,
@@ -313,4 +328,7 @@ _HANDLERS: dict[str, ActHandler] = {
     "undo": undo_request,
 }
 
-ROUTES = tuple(PageRoute(f"/acts/{name}", handler_of(name, perform), "POST") for name, perform in _HANDLERS.items())
+ROUTES = tuple(
+    PageRoute(f"/acts/{name}", handler_of(name, perform), "POST", max_form_bytes=MAX_BYTES)
+    for name, perform in _HANDLERS.items()
+)

@@ -96,7 +96,7 @@ async def show_audit(page: Page) -> Response:
 
 
 async def _can_undo(page: Page, request_id: str | None) -> bool:
-    return request_id is not None and await undo.preview_undo(page.memory, page.caller, request_id) is not None
+    return request_id is not None and await undo.can_undo(page.memory, page.caller, request_id)
 
 
 async def download_audit(page: Page) -> Response:

@@ -10,7 +10,7 @@ from butlers.modules.memory.operations import viewing_lists
 
 
 async def select_all(page: Page, memory_type: MemoryType, filter_text: str) -> list[UUID]:
-    """Return the ids of all memories that a list with this query shows, up to 10,000; raises `InvalidInput`."""
+    """Return the ids of all memories that a list with this query shows; raises `InvalidInput`."""
     if memory_type is MemoryType.EPISODE:
         query = ListQuery.parse(page, "/episodes", filter_text, **episode_list.LABELS)
         wanted = episode_list.episode_filter(query)

@@ -10,7 +10,7 @@ from butlers.modules.memory.operations import viewing_lists
 from butlers.modules.memory.operations.paging import Start
 from butlers.modules.memory.operations.viewing_lists import MAX_LIVE_FACTS, Counts, EntityFilter
 
-_LABELS = {"name": "name begins with", "type": "type", "merged": "merged"}
+LABELS = {"name": "name begins with", "type": "type", "merged": "merged"}
 
 
 def entity_filter(query: ListQuery) -> EntityFilter:
@@ -24,7 +24,7 @@ def entity_filter(query: ListQuery) -> EntityFilter:
 
 async def show_entities(page: Page) -> Response:
     """Show the entities that match, by name."""
-    query = ListQuery.read(page, "/entities", **_LABELS)
+    query = ListQuery.read(page, "/entities", **LABELS)
     wanted = entity_filter(query)
     found = await viewing_lists.list_entities(page.memory, page.caller, wanted, query.start(wanted.position_kind))
     return await page.render(

@@ -100,12 +100,12 @@ def _state_link(query: ListQuery, name: str, number: int, active: str) -> FacetL
 
 
 def _sort_note(wanted: MemoryFilter) -> str:
-    oldest = f"{viewing_lists.MAX_OLDEST:,}"
+    oldest = f"sorted among the {viewing_lists.MAX_OLDEST:,} of each permanence that were confirmed longest ago"
     return {
         "newest": "",
         "used": f"Sorted among the newest {MAX_SCANNED:,} facts.",
-        "fading": f"Live facts that fade, sorted among the {oldest} oldest of each permanence.",
-        "confidence": f"Live facts, sorted among the {oldest} oldest of each permanence.",
+        "fading": f"Live facts that fade, {oldest}.",
+        "confidence": f"Live facts, {oldest}.",
     }[wanted.sort]
 
 

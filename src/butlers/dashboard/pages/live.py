@@ -1,7 +1,7 @@
 """Live updates: one watcher a process looks for new events of the tenants whose pages are open."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -35,7 +35,7 @@ class LiveUpdates:
         self._tenants: dict[str, _WatchedTenant] = {}
         self._watcher: asyncio.Task[None] | None = None
 
-    async def changes(self, memory: Memory, caller: Caller) -> AsyncIterator[str]:
+    async def changes(self, memory: Memory, caller: Caller) -> AsyncGenerator[str]:
         """Yield a server-sent event for each change of the tenant, until the butler stops."""
         tenant = self._tenants.setdefault(caller.tenant, _WatchedTenant(caller))
         changed = asyncio.Event()
@@ -54,10 +54,11 @@ class LiveUpdates:
             if not tenant.pages:
                 self._tenants.pop(caller.tenant, None)
 
-    @property
-    def open_pages(self) -> int:
-        """The number of open pages."""
-        return sum(len(tenant.pages) for tenant in self._tenants.values())
+    def has_room(self, tenant: str) -> bool:
+        """Return whether another page of a tenant may listen: it gets half of the places that others leave."""
+        own = len(self._tenants[tenant].pages) if tenant in self._tenants else 0
+        others = sum(len(each.pages) for each in self._tenants.values()) - own
+        return own < (_MAX_OPEN_PAGES - others) / 2
 
     async def _wait(self, changed: asyncio.Event) -> None:
         """Return when the tenant changed or the butler stops."""
@@ -85,8 +86,8 @@ class LiveUpdates:
 async def live(page: Page) -> Response:
     """Stream a signal for each change of the tenant's memories; it has no content."""
     updates: LiveUpdates = page.request.app.state.live_updates
-    if updates.open_pages >= _MAX_OPEN_PAGES:
-        raise Overloaded(f"{_MAX_OPEN_PAGES} pages are open", hint="Reload this page to see changes.")
+    if not updates.has_room(page.caller.tenant):
+        raise Overloaded("too many pages are open", hint="Reload this page to see changes.")
     changes = updates.changes(page.memory, page.caller)
     return StreamingResponse(changes, media_type="text/event-stream", headers=_HEADERS)
 

@@ -3,13 +3,15 @@
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from butlers.dashboard import authentication
+from butlers.dashboard.forms import form_text
 from butlers.dashboard.page import Page
 from butlers.dashboard.pages.route import PageRoute
 from butlers.errors import InvalidInput, NotFound
 from butlers.host import browser_sessions
+from butlers.modules.memory.operations import ended_sessions
 
 
 async def show_login(page: Page) -> Response:
@@ -22,11 +24,11 @@ async def show_login(page: Page) -> Response:
 async def log_in(page: Page) -> Response:
     """Open a session and return to the page that asked for it."""
     form = await page.form()
-    token = await authentication.open_session(page, str(form.get("credential", "")))
-    target = local_path(str(form.get("next", "")))
+    token = await authentication.open_session(page, form_text(form, "credential"))
+    target = local_path(form_text(form, "next"))
     if token is None:
         return page.render_bare("login.html", status=401, next=target, wrong=True)
-    response = RedirectResponse(page.url(target), status_code=303)
+    response = page.redirect_to(*split_address(target))
     authentication.set_cookie(page, response, token)
     return response
 
@@ -50,6 +52,7 @@ async def end_session(page: Page) -> Response:
         raise InvalidInput("that is not a session", hint="The system page lists the sessions.") from None
     if not await browser_sessions.end_session(page.butler.database, page.caller, session_id):
         raise NotFound("this session has ended already", hint="The system page lists the open ones.")
+    await ended_sessions.record_end(page.memory, page.caller, session_id)
     return page.redirect("/system")
 
 
@@ -58,6 +61,12 @@ def local_path(path: str) -> str:
     parts = urlsplit(path)
     is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
     return path if is_local and path.isprintable() else "/"
+
+
+def split_address(address: str) -> tuple[str, list[str]]:
+    """Return the path of an address and the parts of its query."""
+    path, _, query = address.partition("?")
+    return path, query.split("&")
 
 
 ROUTES = (

@@ -9,7 +9,9 @@ from starlette.responses import Response
 
 from butlers.cron import local_now, next_due
 from butlers.dashboard import svg
-from butlers.dashboard.page import Page, form_text
+from butlers.dashboard.forms import MAX_BYTES
+from butlers.dashboard.page import Page
+from butlers.dashboard.pages.acts import read_act
 from butlers.dashboard.pages.route import PageRoute
 from butlers.dashboard.pages.system import job_statuses, lossy_indexes
 from butlers.dashboard.rendering import one_line
@@ -19,7 +21,6 @@ from butlers.dashboard.verdict import Health, judge
 from butlers.host.job_runs import JobStatus
 from butlers.modules.memory.domain.model import NewFact
 from butlers.modules.memory.operations import overview, writing
-from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.operations.overview import MAX_COUNTED, Overview
 
 _MAX_LINES = 12
@@ -61,12 +62,10 @@ async def show_overview(page: Page) -> Response:
 
 async def store_first_fact(page: Page) -> Response:
     """Store a fact from the form of the overview."""
-    form = await page.form()
-    values = {name: form_text(form, name) for name in ("subject", "predicate", "content")}
-    request = Request("memory_store_fact", values, str(form.get("key", "")) or None)
-    fact = NewFact(subject=values["subject"], predicate=values["predicate"], content=values["content"])
-    stored = await writing.store_fact(page.memory, page.caller, fact, request)
-    return page.redirect(f"/facts/{stored['id']}", done=page.caller.request_id)
+    act = await read_act(page, "store")
+    fact = NewFact(subject=act.text("subject"), predicate=act.text("predicate"), content=act.text("content"))
+    stored = await writing.store_fact(act.memory, act.caller, fact, act.request)
+    return page.redirect(f"/facts/{stored['id']}", done=act.caller.request_id)
 
 
 def health(page: Page, state: Overview, statuses: Sequence[JobStatus]) -> Health:
@@ -122,4 +121,4 @@ def connect_commands(page: Page) -> list[str]:
     return [shlex.join(["butlers", "connect", folder, "claude-code", "--http"]), shlex.join(add)]
 
 
-ROUTES = (PageRoute("/", show_overview), PageRoute("/acts/store", store_first_fact, "POST"))
+ROUTES = (PageRoute("/", show_overview), PageRoute("/acts/store", store_first_fact, "POST", max_form_bytes=MAX_BYTES))

@@ -1,22 +1,27 @@
 """Page of the review: one item at a time, with one key for each judgement."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
 from butlers.caller import Caller
+from butlers.dashboard.confidence_view import view_confidence
 from butlers.dashboard.page import Page
-from butlers.dashboard.pages.fact import quotations
+from butlers.dashboard.pages.fact import changes, quotations
 from butlers.dashboard.pages.route import PageRoute
 from butlers.errors import InvalidInput
-from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS, MemoryType
+from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS
 from butlers.modules.memory.operations import review, viewing_details
 from butlers.modules.memory.operations.review import Pile, ReviewItem
+from butlers.modules.memory.operations.viewing_details import MemoryTrail
 from butlers.modules.memory.runtime import Memory, TtlCache
 
 _COUNT_SECONDS = 60.0
+_MAX_DIGITS = 9
+"""A longer number is cut: Python takes no number of thousands of digits."""
 
 
 class PileWords(NamedTuple):
@@ -79,7 +84,7 @@ async def show_review(page: Page) -> Response:
     counts: ReviewCounts = page.request.app.state.review_counts
     sizes = await counts.sizes(page.memory, page.caller)
     pile = _chosen(page.query("of"), sizes)
-    skip = min(int(page.query("skip")) if page.query("skip").isdecimal() else 0, review.MAX_ITEMS)
+    skip = _skipped(page.query("skip"))
     opened = await review.open_pile(page.memory, page.caller, pile, skip)
     if pile in sizes and sizes[pile] != opened.total:
         # Something changed since the piles were counted: count them again.
@@ -99,19 +104,37 @@ async def show_review(page: Page) -> Response:
         link=_link(page, item),
         max_characters=MAX_LISTED_CHARACTERS if pile is Pile.TWINS else review.MAX_CHARACTERS,
         other_link=page.url(f"{_path(item.record_type)}/{item.other['id']}") if item and item.other else None,
-        quotations=await _quotations(page, item),
+        **await _background(page, item),
         next_to_fade=None if item else await review.next_to_fade(page.memory, page.caller),
     )
 
 
-async def _quotations(page: Page, item: ReviewItem | None) -> Sequence[Mapping[str, Any]]:
-    """Return the episodes behind a fact or rule, each with the sentence closest to it."""
+async def _background(page: Page, item: ReviewItem | None) -> dict[str, Any]:
+    """Return what is shown under a fact or rule: its episodes, its confidence over time and what it replaced."""
+    empty: dict[str, Any] = {"quotations": (), "confidence": None, "change": None}
     if item is None or item.other is not None or item.record_type not in {"fact", "rule"}:
-        return ()
-    kind = MemoryType(item.record_type)
-    evidence = await viewing_details.evidence_of(page.memory, page.caller, kind, item.id)
+        return empty
     words = (item.record.get("subject"), item.record.get("predicate"), item.record["content"])
-    return quotations(evidence, " ".join(word for word in words if word))
+    about = " ".join(word for word in words if word)
+    if item.record_type == "rule":
+        rule = await viewing_details.rule_details(page.memory, page.caller, item.id)
+        return {**empty, **_trail(page, rule.rule, rule.trail, about)}
+    fact = await viewing_details.fact_details(page.memory, page.caller, item.id)
+    replaced = [each for each in changes(fact) if each.new["id"] == item.id]
+    return {**_trail(page, fact.fact, fact.trail, about), "change": replaced[0] if replaced else None}
+
+
+def _trail(page: Page, record: Mapping[str, Any], trail: MemoryTrail, about: str) -> dict[str, Any]:
+    config, now = page.memory.config.confidence, datetime.now(UTC)
+    return {
+        "quotations": quotations(trail.evidence, about),
+        "confidence": view_confidence(record, trail.confidence_changes, config, now),
+    }
+
+
+def _skipped(text: str) -> int:
+    """Return how many items are left for later: at most as many as a pile has."""
+    return min(int(text[:_MAX_DIGITS]), review.MAX_ITEMS) if text.isdecimal() else 0
 
 
 def _chosen(name: str, sizes: dict[Pile, int]) -> Pile:

@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from starlette.responses import Response
 
+from butlers.dashboard.forms import MAX_SHORT_BYTES
 from butlers.dashboard.page import Page
 
 
@@ -17,3 +18,4 @@ class PageRoute(NamedTuple):
     needs_login: bool = True
     needs_visit: bool = True
     """Whether an elevated admin must have given a reason to enter another tenant."""
+    max_form_bytes: int = MAX_SHORT_BYTES

@@ -1,7 +1,12 @@
 """The list of rules."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
 from starlette.responses import Response
 
+from butlers.dashboard import svg
 from butlers.dashboard.listing import ListQuery, search_call, search_command
 from butlers.dashboard.page import Page
 from butlers.dashboard.pages.fact_list import state_facet
@@ -59,12 +64,18 @@ async def show_rules(page: Page) -> Response:
         groups=groups,
         counts=counts,
         headings=HEADINGS,
+        draw_marks=draw_marks,
         query=query,
         facets=[state_facet(query, counts), *(each for each in facets if each.links)],
         active=query.active_filters(left),
         pager=query.pager(shown),
         bulk=query.bulk("rule", counts),
     )
+
+
+def draw_marks(marks: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return the latest marks of a rule as a picture."""
+    return svg.mark_row([each["outcome"] for each in marks], "The latest marks, oldest first")
 
 
 async def _read(page: Page, query: ListQuery) -> tuple[list[RuleGroup], Counts, ListPage]:

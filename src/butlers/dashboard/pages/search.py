@@ -2,14 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from markupsafe import Markup
 from starlette.responses import Response
 
 from butlers.contract import current_notes
+from butlers.dashboard import svg
 from butlers.dashboard.listing import Facet, ListQuery, search_call, search_command
 from butlers.dashboard.page import Page
 from butlers.dashboard.pages.route import PageRoute
@@ -19,7 +21,6 @@ from butlers.modules.memory.operations import reading, viewing_lists
 from butlers.modules.memory.operations.reading import SearchResult
 
 MAX_RESULTS = 50
-BAR_WIDTH = 100
 FOLDERS = {"fact": "/facts/", "rule": "/rules/", "episode": "/episodes/", "entity": "/entities/"}
 _ID_BEGINNING = re.compile(r"[0-9a-f]{8}", re.IGNORECASE)
 _LABELS = {
@@ -35,21 +36,15 @@ _LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ScorePart:
-    """A part of a score: its share of the highest score, and where it starts in the bar."""
-
-    label: str
-    start: float
-    width: float
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """A memory that the search found."""
 
     record: SearchResult
     path: str
-    parts: Sequence[ScorePart]
+    bar: Markup
+    """The parts of its score."""
+    found_by: str
+    """What the score comes from."""
     values: dict[str, list[str]] = field(default_factory=dict)
     """Its values of each facet."""
 
@@ -82,7 +77,7 @@ async def show_search(page: Page) -> Response:
         facets=_facets(query, found),
         active=[each for each in query.active_filters(_left(query, found)) if each.label != "words"],
         bulk=query.bulk(query.get("type") or ""),
-        bar_width=BAR_WIDTH,
+        max_results=MAX_RESULTS,
     )
 
 
@@ -114,13 +109,17 @@ async def _search(page: Page, query: ListQuery, words: str) -> list[Result]:
         limit=MAX_RESULTS,
         min_confidence=page.memory.config.retrieval.min_confidence,
     )
-    return [
-        Result(row, FOLDERS[row["memory_type"]] + str(row["id"]), score_parts(row, mode), _facet_values(row))
-        for row in rows
-    ]
+    return [_result(row, mode) for row in rows]
 
 
-def score_parts(row: SearchResult, mode: SearchMode) -> list[ScorePart]:
+def _result(row: SearchResult, mode: SearchMode) -> Result:
+    parts = score_parts(row, mode)
+    bar = svg.parts(parts, f"Score {row['score']:.3f}")
+    found_by = " · ".join(label for label, share in parts if share > 0)
+    return Result(row, FOLDERS[row["memory_type"]] + str(row["id"]), bar, found_by, _facet_values(row))
+
+
+def score_parts(row: SearchResult, mode: SearchMode) -> list[tuple[str, float]]:
     """Return the parts of a score as shares of the highest score that the mode gives."""
     if row["rrf_score"] is not None:
         highest = 2 / (RRF_K + 1)
@@ -132,7 +131,7 @@ def score_parts(row: SearchResult, mode: SearchMode) -> list[ScorePart]:
     else:
         all_words = 1.0 if row["score"] >= 1 else 0.0
         shares = [("all the words", all_words / 2), ("words", (row["score"] - all_words) / 2)]
-    return _stack(shares)
+    return shares
 
 
 _RANKS = (("meaning", "semantic_rank"), ("words", "keyword_rank"))
@@ -140,16 +139,6 @@ _RANKS = (("meaning", "semantic_rank"), ("words", "keyword_rank"))
 
 def _rank_share(rank: int | None) -> float:
     return 1 / (RRF_K + rank) if rank else 0.0
-
-
-def _stack(shares: Iterable[tuple[str, float]]) -> list[ScorePart]:
-    parts: list[ScorePart] = []
-    start = 0.0
-    for label, share in shares:
-        width = round(BAR_WIDTH * min(share, 1.0), 1)
-        parts.append(ScorePart(label, round(start, 1), width))
-        start += width
-    return parts
 
 
 def _facet_values(row: SearchResult) -> dict[str, list[str]]:

@@ -3,7 +3,9 @@
 from starlette.responses import Response
 
 from butlers.caller import Caller
+from butlers.dashboard.forms import form_text
 from butlers.dashboard.page import Page
+from butlers.dashboard.pages.login import local_path, split_address
 from butlers.dashboard.pages.route import PageRoute
 from butlers.errors import InvalidInput, NotFound
 from butlers.modules.memory.operations import tenant_visits
@@ -25,7 +27,7 @@ async def list_tenants(page: Page) -> Response:
 async def ask_reason(page: Page) -> Response:
     """Ask for the reason to enter this tenant."""
     require_elevated(page.caller)
-    return page.render_bare("enter_tenant.html", next=page.query("next", "/"))
+    return page.render_bare("enter_tenant.html", next=local_path(page.query("next")))
 
 
 async def enter_tenant(page: Page) -> Response:
@@ -34,11 +36,11 @@ async def enter_tenant(page: Page) -> Response:
     if page.caller.home_tenant is None:
         raise NotFound("there is no such page", hint="Use the links above.")
     form = await page.form()
-    reason = str(form.get("reason", "")).strip()
+    reason = form_text(form, "reason")
     if not reason:
         raise InvalidInput("a reason is required", hint="Say in a few words why you enter.")
     await tenant_visits.enter(page.memory, page.caller, reason)
-    return page.redirect("/")
+    return page.redirect_to(*split_address(local_path(form_text(form, "next"))))
 
 
 ROUTES = (

@@ -8,7 +8,7 @@ _KEYWORD_ARGUMENTS = "text, text, text[], text[], text[], text[], text[], double
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_007",
+    head="mem_008",
     rights={
         "table episodes": "select, insert, update, delete",
         "table facts": "select, insert, update, delete",

@@ -10,7 +10,7 @@ from butlers.db import WRITE_TIMEOUT_SECONDS, Connection
 from butlers.errors import Conflict, InvalidInput, NotFound
 from butlers.modules.memory.domain.model import MemoryEdit, MemoryType
 from butlers.modules.memory.operations.change_events import append_changes
-from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
+from butlers.modules.memory.operations.idempotency import Answer, Request, find_answer, run_once
 from butlers.modules.memory.operations.undo import MAX_EVENTS
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import facts, memories, rules, states
@@ -31,8 +31,12 @@ async def act_on_many(
 ) -> Answer:
     """Carry out one act on many memories; those whose state does not allow it are left as they are.
 
-    Raises `NotFound` if none of them exists, and `Conflict` if none of them changes.
+    Raises `NotFound` if none of them exists, and `Conflict` if none of them changes. A second submit may select other
+    memories than the first, whose act changed what matches: it gets the first answer, whatever it selects.
     """
+    stored = await find_answer(memory, caller, request)
+    if stored is not None:
+        return stored
     _check(memory_type, ids, act, tags)
     distinct = sorted(set(ids))
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from butlers.caller import Caller
 from butlers.db import Connection
+from butlers.errors import Conflict
 from butlers.modules.memory.domain.model import validate_short_text
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import idempotency
+from butlers.modules.memory.store import events, idempotency
 
 MAX_KEY_CHARACTERS = 200
 
@@ -35,6 +36,22 @@ class Request:
     def validated_key(self) -> str | None:
         """Return the key, or None without one; raises `InvalidInput` for a blank or too long key."""
         return validate_short_text("idempotency_key", self.key, MAX_KEY_CHARACTERS) if self.key else None
+
+
+async def find_answer(memory: Memory, caller: Caller, request: Request) -> Answer | None:
+    """Return the stored answer of a request, or None; raises `IdempotencyKeyReused` for other arguments."""
+    key = request.validated_key()
+    if key is None:
+        return None
+    async with memory.transaction(caller) as tx:
+        return await idempotency.stored_answer(tx, caller, key, request.tool, request.fingerprint)
+
+
+async def refuse_id_of_call(memory: Memory, caller: Caller, key: str) -> None:
+    """Raise `Conflict` if a key that is to be the id of a call is the id of another one: it has events, no answer."""
+    async with memory.transaction(caller) as tx:
+        if await events.of_request(tx, caller, key, 1) and not await idempotency.is_used(tx, caller, key):
+            raise Conflict("the key is the id of another call", hint="Reload the page and send the form again.")
 
 
 async def run_once(

@@ -28,17 +28,22 @@ async def forget(
     """Hide a memory from every search; it is kept and can be restored. Forgetting it again changes nothing."""
 
     async def work(tx: Connection) -> Answer:
-        forgotten_state = _FORGOTTEN_STATE[memory_type]
-        answer = {"id": str(memory_id), "memory_type": memory_type.value, "state": forgotten_state, "forgotten": True}
-        before = await states.lock(tx, caller, memory_type, [memory_id])
-        if await memories.forget(tx, caller, memory_type, [memory_id]):
-            await append_changes(tx, caller, f"{memory_type}_forgotten", memory_type, before)
-            return answer
-        if await memories.lifecycle_state(tx, caller, memory_type, memory_id) == forgotten_state:
-            return {**answer, "already": True}
-        raise await refusal_for(tx, caller, memory_type, memory_id)
+        return await forget_within(tx, caller, memory_type, memory_id)
 
     return await run_once(memory.transaction(caller), caller, request, work)
+
+
+async def forget_within(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Answer:
+    """Forget a memory in a transaction that does more. Raises what `forget` raises."""
+    forgotten_state = _FORGOTTEN_STATE[memory_type]
+    answer = {"id": str(memory_id), "memory_type": memory_type.value, "state": forgotten_state, "forgotten": True}
+    before = await states.lock(tx, caller, memory_type, [memory_id])
+    if await memories.forget(tx, caller, memory_type, [memory_id]):
+        await append_changes(tx, caller, f"{memory_type}_forgotten", memory_type, before)
+        return answer
+    if await memories.lifecycle_state(tx, caller, memory_type, memory_id) == forgotten_state:
+        return {**answer, "already": True}
+    raise await refusal_for(tx, caller, memory_type, memory_id)
 
 
 async def restore(

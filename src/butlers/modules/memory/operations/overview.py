@@ -11,9 +11,10 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, review, viewing_overview
 
 MAX_COUNTED = 2_000
-MAX_UNSEEN = 100
+MAX_WAITING = 100
+"""Memories of each kind that wait for a judgement are counted up to this."""
 DAYS = 14
-_MAX_LISTED, _MAX_EVENTS, _MAX_BY_DAY, _MAX_OLDEST = 6, 200, 10_000, 500
+_MAX_EVENTS, _MAX_BY_DAY, _MAX_OLDEST = 200, 10_000, 500
 _SOON = timedelta(days=7)
 
 
@@ -38,7 +39,6 @@ class Overview:
     vital_fading: Sequence[Record]
     harmful_rules: Sequence[Record]
     unseen_distilled: int
-    """Counted up to `MAX_UNSEEN`."""
     facts_by_day: Sequence[int]
     rules_by_day: Sequence[int]
     events: Sequence[Record]
@@ -77,10 +77,10 @@ async def get_overview(memory: Memory, caller: Caller) -> Overview:
                 fading_below=memory.config.confidence.fading_below,
                 until=now + _SOON,
                 max_oldest=_MAX_OLDEST,
-                max_rows=_MAX_LISTED,
+                max_rows=MAX_WAITING,
             ),
-            harmful_rules=await viewing_overview.harms(tx, caller, await review.harmful(tx, caller, _MAX_LISTED)),
-            unseen_distilled=len(await looking.list_unlooked(tx, caller, limit=MAX_UNSEEN)),
+            harmful_rules=await viewing_overview.harms(tx, caller, await review.harmful(tx, caller, MAX_WAITING)),
+            unseen_distilled=len(await looking.list_unlooked(tx, caller, limit=MAX_WAITING)),
             facts_by_day=_oldest_first(by_day["fact_created"]),
             rules_by_day=_oldest_first(by_day["rule_created"]),
             events=await viewing_overview.latest_events(tx, caller, now - timedelta(days=1), _MAX_EVENTS),

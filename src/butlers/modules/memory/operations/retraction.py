@@ -1,4 +1,4 @@
-"""Retraction of all memories that come from a session or an episode, and its undo."""
+"""Retraction of one memory, or of all that come from a session or an episode, and its undo."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
+from butlers.modules.memory.operations.management import forget_within
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import facts, memories, provenance, states
 from butlers.modules.memory.store.provenance import RetractionChange
@@ -91,6 +92,23 @@ async def retract(
         }
 
     return await run_once(memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS), caller, request, work)
+
+
+async def take_back(
+    memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID, request: Request
+) -> Answer:
+    """Forget one memory; the fact that it superseded is active again. Raises what `forget` raises."""
+
+    async def work(tx: Connection) -> Answer:
+        if memory_type is not MemoryType.FACT:
+            return {**await forget_within(tx, caller, memory_type, memory_id), "brought_back": []}
+        await facts.lock_keys_of_facts(tx, caller, [memory_id])
+        answer = await forget_within(tx, caller, memory_type, memory_id)
+        reactivated = await provenance.reactivate_superseded(tx, caller, [memory_id], [memory_id])
+        await _append_validity_changes(tx, caller, _REACTIVATED, "superseded", reactivated, {})
+        return {**answer, "brought_back": [str(each) for each in reactivated]}
+
+    return await run_once(memory.transaction(caller), caller, request, work)
 
 
 async def undo_retraction(memory: Memory, caller: Caller, retraction_id: UUID) -> Answer:

@@ -23,16 +23,19 @@ from butlers.modules.memory.domain.record_state import (
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import edit_history, entities, events, facts, links, states
-from butlers.modules.memory.store.events import Event, RecordedEvent
+from butlers.modules.memory.store.events import Event, EventKind, RecordedEvent
 
 MAX_EVENTS = 5_000
 """Events of one call that can be undone together."""
+_MAX_PLANNED = 100
+"""A page plans the undo of a call with as many events; a larger one takes too long to plan for a look."""
 _CREATIONS = frozenset({"fact_created", "rule_created"})
 _WITHOUT_STATE = frozenset(
     {f"{each}_{act}" for each in ("fact", "rule", "entity") for act in ("looked_at", "related")}
 )
 _REASONS = {
     "entity_merge": "a merge of entities is final",
+    "episode_requeued": "consolidation may have read the episode by now; forget it to take it out of the queue",
     "episode_consolidated": "it is a consolidation run; retract what came from its episodes instead",
 }
 
@@ -107,6 +110,33 @@ async def preview_undo(memory: Memory, caller: Caller, request_id: str) -> list[
             return None
 
 
+async def can_undo(memory: Memory, caller: Caller, request_id: str) -> bool:
+    """Return whether a call can be undone. Of a call with many events only the kinds of events are looked at."""
+    async with memory.transaction(caller) as tx:
+        kinds = await events.kinds_of_request(tx, caller, request_id)
+        is_undone = await events.is_undone(tx, caller, request_id)
+    total = sum(each.number for each in kinds)
+    if is_undone or not 0 < total <= MAX_EVENTS or any(_refusal(each) for each in kinds):
+        return False
+    return total > _MAX_PLANNED or await preview_undo(memory, caller, request_id) is not None
+
+
+def reason_against(event_type: str) -> str:
+    """Return why no call with this event can be undone; empty if it can."""
+    return _REASONS.get(event_type, "")
+
+
+def _refusal(each: EventKind) -> str | None:
+    """Return why events of a kind can't be undone; None if they can."""
+    if each.event_type in _REASONS:
+        return _REASONS[each.event_type]
+    if each.is_undo:
+        return "it is an undo itself"
+    if not each.has_before and each.event_type not in _CREATIONS | _WITHOUT_STATE:
+        return f"the event {each.event_type} does not tell the state before it"
+    return None
+
+
 def _describe(reversal: Reversal) -> dict[str, Any]:
     change = reversal.change
     return {
@@ -146,12 +176,9 @@ def _check_reversible(found: Sequence[RecordedEvent], request_id: str) -> None:
     if len(found) > MAX_EVENTS:
         raise CannotUndo(f"it has more than {MAX_EVENTS:,} events")
     for each in found:
-        if each.event_type in _REASONS:
-            raise CannotUndo(_REASONS[each.event_type])
-        if "undone" in each.payload:
-            raise CannotUndo("it is an undo itself")
-        if "before" not in each.payload and each.event_type not in _CREATIONS | _WITHOUT_STATE:
-            raise CannotUndo(f"the event {each.event_type} does not tell the state before it")
+        kind = EventKind(each.event_type, 1, has_before="before" in each.payload, is_undo="undone" in each.payload)
+        if reason := _refusal(kind):
+            raise CannotUndo(reason)
 
 
 async def _lock_keys(tx: Connection, caller: Caller, reversals: Iterable[Reversal]) -> None:

@@ -3,11 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from butlers.caller import Caller
-from butlers.modules.memory.domain.errors import MemoryNotFound
-from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import events, viewing
 
@@ -31,12 +28,3 @@ async def latest_change(memory: Memory, caller: Caller) -> datetime | None:
     """Return the time of the tenant's newest event."""
     async with memory.transaction(caller) as tx:
         return await events.latest(tx, caller)
-
-
-async def get_fact(memory: Memory, caller: Caller, fact_id: UUID) -> Record:
-    """Return a fact in any state. Raises `MemoryNotFound`."""
-    async with memory.transaction(caller) as tx:
-        fact = await viewing.fact(tx, caller, fact_id)
-    if fact is None:
-        raise MemoryNotFound(MemoryType.FACT, fact_id)
-    return fact

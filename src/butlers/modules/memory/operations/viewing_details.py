@@ -133,12 +133,6 @@ async def entity_details(memory: Memory, caller: Caller, entity_id: UUID) -> Ent
     return EntityDetails(entity, facts[:MAX_FACTS], len(facts) > MAX_FACTS, changes, namesakes)
 
 
-async def evidence_of(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Sequence[Record]:
-    """Return the episodes behind a memory."""
-    async with memory.transaction(caller) as tx:
-        return await viewing_details.evidence(tx, caller, memory_type, memory_id, _SEARCHED_CHARACTERS, MAX_EVIDENCE)
-
-
 async def _memory(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Record:
     record = await viewing_details.memory(tx, caller, memory_type, memory_id, MAX_CHARACTERS)
     if record is None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
+from butlers.errors import InvalidInput
 from butlers.modules.memory.domain import decay
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.paging import (
@@ -24,7 +25,7 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import viewing_lists as queries
 
 MAX_OLDEST = 1_000
-"""Facts of each permanence that the orders by confidence and by fading look at."""
+"""Facts of each permanence that the orders by confidence and by fading look at: those confirmed longest ago."""
 MAX_LIVE_FACTS = 1_000
 _LIVE = ("active", "fading")
 GROUP_ROWS = 20
@@ -157,10 +158,23 @@ async def count_without(memory: Memory, caller: Caller, filters: Mapping[str, Me
 
 
 async def matching_ids(memory: Memory, caller: Caller, wanted: MemoryFilter) -> list[UUID]:
-    """Return the ids of the facts or rules that a list shows on all its pages, up to `MAX_SCANNED`."""
+    """Return the ids of the facts or rules that a list shows on all its pages.
+
+    Raises `InvalidInput` if that takes a look at more than `MAX_SCANNED`.
+    """
     async with memory.transaction(caller) as tx:
+        scan = {**wanted.scan_conditions(), **place(Start()), "max_scanned": MAX_SCANNED + 1}
+        if await queries.last_scanned(tx, caller, **scan):
+            raise _too_many(f"{wanted.memory_type}s", "a subject or an entity")
         rows = await _matching(memory, tx, caller, replace(wanted, sort="newest"), Start(), MAX_SCANNED)
     return [row["id"] for row in rows]
+
+
+def _too_many(what: str, narrower: str) -> InvalidInput:
+    return InvalidInput(
+        f"all that match can't be selected among more than {MAX_SCANNED:,} {what}",
+        hint=f"Narrow the filter by {narrower}, or select rows.",
+    )
 
 
 async def find_by_id(memory: Memory, caller: Caller, first_id: UUID, last_id: UUID) -> list[Record]:
@@ -289,9 +303,15 @@ async def list_episodes(memory: Memory, caller: Caller, wanted: EpisodeFilter, s
 
 
 async def matching_episode_ids(memory: Memory, caller: Caller, wanted: EpisodeFilter) -> list[UUID]:
-    """Return the ids of the episodes that a list shows on all its pages, up to `MAX_SCANNED`."""
+    """Return the ids of the episodes that a list shows on all its pages.
+
+    Raises `InvalidInput` if that takes a look at more than `MAX_SCANNED`.
+    """
     limits = {"max_scanned": MAX_SCANNED, "max_rows": MAX_SCANNED}
     async with memory.transaction(caller) as tx:
+        scan = {**wanted.scan_conditions(), **place(Start()), "max_scanned": MAX_SCANNED + 1}
+        if await queries.last_scanned_episode(tx, caller, **scan):
+            raise _too_many("episodes", "a butler or a session")
         rows = await queries.episodes(tx, caller, **wanted.conditions(), **place(Start()), **limits)
     return [row["id"] for row in rows]
 

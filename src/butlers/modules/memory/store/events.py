@@ -45,6 +45,19 @@ class RecordedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class EventKind:
+    """The events of one type in one call: their number, and whether all tell the state before and one is an undo."""
+
+    event_type: str
+    number: int
+    has_before: bool
+    is_undo: bool
+    entity_type: str = ""
+    entity_id: UUID | None = None
+    """The record of the first of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class EventPage:
     """Some events of a memory, the number of all, and whether more follow."""
 
@@ -101,6 +114,12 @@ async def of_request(tx: Connection, caller: Caller, request_id: str, limit: int
     """The events of one call, latest first."""
     rows = _sql.of_request(tx, tenant_id=caller.tenant, request_id=request_id, max_rows=limit)
     return [RecordedEvent(**row) async for row in rows]
+
+
+async def kinds_of_request(tx: Connection, caller: Caller, request_id: str) -> list[EventKind]:
+    """The kinds of events of one call."""
+    rows = _sql.kinds_of_request(tx, tenant_id=caller.tenant, request_id=request_id)
+    return [EventKind(**row) async for row in rows]
 
 
 async def is_undone(tx: Connection, caller: Caller, request_id: str) -> bool:

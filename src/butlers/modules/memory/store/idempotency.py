@@ -28,6 +28,11 @@ async def stored_answer(tx: Connection, caller: Caller, key: str, tool: str, arg
     return first["answer"]
 
 
+async def is_used(tx: Connection, caller: Caller, key: str) -> bool:
+    """Whether a call was made with this key."""
+    return await _sql.stored_answer(tx, tenant_id=caller.tenant, key=key) is not None
+
+
 async def store_answer(tx: Connection, caller: Caller, key: str, answer: Any) -> None:
     """Store the answer for when the request is sent again."""
     await _sql.store_answer(tx, tenant_id=caller.tenant, key=key, answer=answer)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS, MemoryType
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("provenance")
@@ -53,8 +53,10 @@ async def derived_from(tx: Connection, caller: Caller, episode_ids: Sequence[UUI
 async def preview(
     tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]
 ) -> list[dict[str, Any]]:
-    """These memories, as a preview shows them; a field without a value is left out."""
-    rows = _sql.preview(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
+    """These memories, as a preview shows them, long contents cut; a field without a value is left out."""
+    rows = _sql.preview(
+        tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids), max_characters=MAX_LISTED_CHARACTERS
+    )
     return [
         {"memory_type": memory_type.value, **{name: value for name, value in row.items() if value is not None}}
         async for row in rows

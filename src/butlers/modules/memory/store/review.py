@@ -25,7 +25,7 @@ async def fading(
 
 
 async def harmful(tx: Connection, caller: Caller, limit: int) -> list[tuple[MemoryType, UUID]]:
-    """Rules with harm that nobody looked at, and rules that await inversion."""
+    """Rules that did harm, or await inversion, since somebody looked at them."""
     return [(MemoryType.RULE, row["id"]) async for row in _sql.harmful(tx, tenant_id=caller.tenant, max_rows=limit)]
 
 

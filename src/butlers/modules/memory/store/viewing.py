@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
@@ -16,9 +15,3 @@ Record = Mapping[str, Any]
 async def navigation_counts(tx: Connection, caller: Caller, max_rows: int) -> Record:
     """Live memories of each type and entities, each counted up to a maximum."""
     return dict(await _sql.navigation_counts(tx, tenant_id=caller.tenant, max_rows=max_rows))
-
-
-async def fact(tx: Connection, caller: Caller, fact_id: UUID) -> Record | None:
-    """A whole fact in any state."""
-    row = await _sql.fact(tx, tenant_id=caller.tenant, id=fact_id)
-    return dict(row) if row else None

@@ -34,6 +34,16 @@ select event_type, entity_type, entity_id, payload, occurred_at
  order by occurred_at desc, id
  limit :max_rows;
 
+-- name: kinds_of_request(tenant_id, request_id)
+-- The events of one call by type, with the record of the first of each.
+select event_type, count(*) as number, bool_and(payload ? 'before') as has_before, bool_or(payload ? 'undone') as is_undo,
+       (array_agg(entity_type order by occurred_at, id desc))[1] as entity_type,
+       (array_agg(entity_id order by occurred_at, id desc))[1] as entity_id
+  from memory_events
+ where tenant_id = :tenant_id
+   and request_id = :request_id
+ group by event_type;
+
 -- name: is_undone(tenant_id, request_id)$
 -- Whether the events of a call were undone.
 select exists (

@@ -58,9 +58,9 @@ select s.memory_type, s.id,
   from evidence s
  group by s.memory_type, s.id;
 
--- name: preview(tenant_id, memory_type, ids)
--- These memories, as a preview shows them.
-select id, subject, predicate, content, case when memory_type <> 'episode' then scope end as scope, butler, state,
+-- name: preview(tenant_id, memory_type, ids, max_characters)
+-- These memories, as a preview shows them, long contents cut.
+select id, subject, predicate, left(content, :max_characters) as content, case when memory_type <> 'episode' then scope end as scope, butler, state,
        created_at
   from memories
  where tenant_id = :tenant_id

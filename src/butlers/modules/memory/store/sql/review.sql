@@ -1,6 +1,6 @@
 -- name: fading(tenant_id, fading_below, days, max_oldest, max_rows)
--- Live facts and rules that fade within so many days, the most important and most used first. It looks at the oldest
--- of each permanence, since these fade first.
+-- Live facts and rules that fade within so many days, the most important and most used first. It looks at those of each
+-- permanence that were confirmed longest ago, since these fade first.
 with oldest as (
     select 'fact' as memory_type, f.*
       from unnest(array['ephemeral', 'volatile', 'standard', 'stable']) as each (permanence),
@@ -10,20 +10,22 @@ with oldest as (
                 where tenant_id = :tenant_id
                   and validity = 'active'
                   and permanence = each.permanence
-                order by created_at, id
+                order by last_confirmed_at nulls first, id
                 limit :max_oldest
            ) f
     union all
     select 'rule', r.*
-      from (
-            select id, 5.0, reference_count, confidence, decay_rate, last_confirmed_at
-              from rules
-             where tenant_id = :tenant_id
-               and maturity <> 'anti_pattern'
-               and not coalesce((metadata -> 'forgotten')::boolean, false)
-             order by created_at, id
-             limit :max_oldest
-      ) r
+      from unnest(array['ephemeral', 'volatile', 'standard', 'stable']) as each (permanence),
+           lateral (
+               select id, 5.0, reference_count, confidence, decay_rate, last_confirmed_at
+                 from rules
+                where tenant_id = :tenant_id
+                  and permanence = each.permanence
+                  and maturity <> 'anti_pattern'
+                  and not coalesce((metadata -> 'forgotten')::boolean, false)
+                order by last_confirmed_at nulls first, id
+                limit :max_oldest
+           ) r
 ), measured as (
     select memory_type, id, importance, reference_count,
            effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence,
@@ -39,29 +41,41 @@ select memory_type, id
  limit :max_rows;
 
 -- name: harmful(tenant_id, max_rows)
--- Rules with a harmful mark since somebody looked at them or confirmed them, and rules that await inversion.
+-- Rules with a harmful mark, or that await inversion, since somebody looked at them or confirmed them. What was undone
+-- does not count.
 select r.id
   from rules r
+ cross join lateral (
+      select coalesce(array_agg(u.payload ->> 'undone'), '{}') as requests
+        from memory_events u
+       where u.tenant_id = :tenant_id
+         and u.entity_type = 'rule'
+         and u.entity_id = r.id
+         and u.payload ? 'undone'
+ ) undone
+ cross join lateral (
+      select max(a.applied_at) as at
+        from rule_applications a
+       where a.tenant_id = :tenant_id
+         and a.rule_id = r.id
+         and a.outcome = 'harmful'
+         and coalesce(a.request_id <> all (undone.requests), true)
+ ) harm
+ cross join lateral (
+      select max(e.occurred_at) as at
+        from memory_events e
+       where e.tenant_id = :tenant_id
+         and e.entity_type = 'rule'
+         and e.entity_id = r.id
+         and e.event_type in ('rule_looked_at', 'rule_confirmed')
+         and coalesce(e.request_id <> all (undone.requests), true)
+ ) look
  where r.tenant_id = :tenant_id
    and r.harmful_count > 0
    and r.maturity <> 'anti_pattern'
    and not coalesce((r.metadata -> 'forgotten')::boolean, false)
-   and (coalesce((r.metadata -> 'needs_inversion')::boolean, false)
-     or exists (
-        select
-          from rule_applications a
-         where a.tenant_id = :tenant_id
-           and a.rule_id = r.id
-           and a.outcome = 'harmful'
-           and a.applied_at > coalesce((
-               select max(e.occurred_at)
-                 from memory_events e
-                where e.tenant_id = :tenant_id
-                  and e.entity_type = 'rule'
-                  and e.entity_id = r.id
-                  and e.event_type in ('rule_looked_at', 'rule_confirmed')
-           ), '-infinity')
-     ))
+   and coalesce(harm.at, case when coalesce((r.metadata -> 'needs_inversion')::boolean, false) then r.created_at end)
+       > coalesce(look.at, '-infinity')
  order by r.harmful_count desc, r.id
  limit :max_rows;
 
@@ -86,7 +100,7 @@ select f.id, f.subject, f.predicate,
             where tenant_id = :tenant_id
               and validity = 'active'
               and permanence = each.permanence
-            order by created_at, id
+            order by last_confirmed_at nulls first, id
             limit :max_oldest
        ) f
  where f.decay_rate > 1e-9

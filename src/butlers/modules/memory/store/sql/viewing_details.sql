@@ -16,7 +16,9 @@ select id, left(content, :max_characters) as content, length(content) as charact
        confidence as stored_confidence,
        effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence, decay_rate, permanence,
        effectiveness_score as effectiveness, applied_count, success_count, harmful_count, source_butler, created_at,
-       last_applied_at, last_confirmed_at, reference_count, last_referenced_at, tags, metadata
+       last_applied_at, last_confirmed_at, reference_count, last_referenced_at, tags,
+       metadata - 'original_content' as metadata, left(metadata ->> 'original_content', :max_characters) as original,
+       length(metadata ->> 'original_content') as original_characters
   from rules
  where tenant_id = :tenant_id
    and id = :id;
@@ -138,7 +140,15 @@ select id, butler, status, started_at, episodes, facts_created, facts_updated, r
    and id = :id;
 
 -- name: marks(tenant_id, rule_id, max_rows)
--- The latest marks on a rule, newest first, with the maturity that each led to.
+-- The latest marks on a rule that were not undone, newest first, with the maturity that each led to.
+with undone as (
+    select coalesce(array_agg(u.payload ->> 'undone'), '{}') as requests
+      from memory_events u
+     where u.tenant_id = :tenant_id
+       and u.entity_type = 'rule'
+       and u.entity_id = :rule_id
+       and u.payload ? 'undone'
+)
 select a.outcome, a.applied_at, a.actor, a.session_id, a.context ->> 'reason' as reason, e.payload ->> 'maturity' as maturity
   from rule_applications a
   left join lateral (
@@ -153,6 +163,7 @@ select a.outcome, a.applied_at, a.actor, a.session_id, a.context ->> 'reason' as
   ) e on true
  where a.tenant_id = :tenant_id
    and a.rule_id = :rule_id
+   and coalesce(a.request_id <> all ((select requests from undone)::text[]), true)
  order by a.applied_at desc, a.id
  limit :max_rows;
 

@@ -1,7 +1,7 @@
 -- name: matching(tenant_id, memory_type, subject, entity_id, maturity, awaits_inversion, states, scope, permanence, predicate, provenance, tag, min_confidence, below_confidence, sort, at, from_time, from_key, from_id, is_backward, fading_below, max_scanned, max_oldest, max_rows)
 -- Ids of the facts or rules that match, in the order of a list and after or before a position in it. Newest first
 -- reads an index and stops with the last row; a filter that has no index looks at so many rows at most. The other
--- orders sort the newest rows, or the oldest of each permanence, since these fade first.
+-- orders sort the newest rows, or those of each permanence that were confirmed longest ago, since these fade first.
 with scanned as (
     (select id, created_at, scope, permanence, predicate, reference_count, state, is_fading, tags, metadata,
             stored_confidence, decay_rate, last_confirmed_at
@@ -34,7 +34,7 @@ with scanned as (
                    and permanence = each.permanence
                    and (:subject is null or subject = :subject)
                    and (:entity_id is null or entity_id = :entity_id)
-                 order by created_at, id
+                 order by last_confirmed_at nulls first, id
                  limit :max_oldest
             ) oldest
       where :sort in ('fading', 'confidence'))
@@ -110,12 +110,13 @@ with counted as materialized (
            and (:provenance::text is null or provenance = :provenance)
            and (:tag::text is null or tags ? :tag)
            and (:min_confidence::double precision is null or confidence >= :min_confidence)
-   and (:below_confidence::double precision is null or confidence < :below_confidence) as has_rest,
+           and (:below_confidence::double precision is null or confidence < :below_confidence) as has_rest,
            (:states::text[] is null or state = any (:states)) as has_state
       from (
           select case when state = 'active' and is_fading then 'fading' else state end as state, scope, permanence,
                  predicate, coalesce(metadata ->> 'provenance', 'direct') as provenance, tags,
-                 case when :min_confidence::double precision is not null then confidence end as confidence
+                 case when coalesce(:min_confidence::double precision, :below_confidence::double precision) is not null
+                      then confidence end as confidence
             from memories
            where tenant_id = :tenant_id
              and memory_type = :memory_type
@@ -171,14 +172,23 @@ select id, left(content, :max_characters) as content, scope, maturity, permanenc
    and id = any (:ids::uuid[]);
 
 -- name: rule_marks(tenant_id, ids, max_marks)
--- The latest marks of rules, oldest first.
+-- The latest marks of rules that were not undone, oldest first.
 select r.id as rule_id, m.outcome, m.applied_at
   from unnest(:ids::uuid[]) as r (id),
+       lateral (
+           select coalesce(array_agg(u.payload ->> 'undone'), '{}') as requests
+             from memory_events u
+            where u.tenant_id = :tenant_id
+              and u.entity_type = 'rule'
+              and u.entity_id = r.id
+              and u.payload ? 'undone'
+       ) undone,
        lateral (
            select outcome, applied_at, id
              from rule_applications
             where tenant_id = :tenant_id
               and rule_id = r.id
+              and coalesce(request_id <> all (undone.requests), true)
             order by applied_at desc
             limit :max_marks
        ) m

@@ -52,14 +52,16 @@ select count(*) as total, min(created_at) as oldest,
        count(*) filter (where created_at <= now() - interval '1 day') as over_1_day,
        (select count(*) from (
            select from episodes
-            where tenant_id = :tenant_id and consolidation_status = 'dead_letter'
+            where tenant_id = :tenant_id
+              and consolidation_status = 'dead_letter'
+              and not metadata ? 'forgotten_until'
             limit :max_rows
        ) d) as dead_letters
   from waiting;
 
 -- name: vital_fading(tenant_id, fading_below, until, max_oldest, max_rows)
 -- Live facts of great importance whose confidence is below a threshold at a time, the most important first. It looks
--- at the oldest of each permanence, since these fade first.
+-- at those of each permanence that were confirmed longest ago, since these fade first.
 select f.id, f.subject, f.predicate, f.importance
   from unnest(array['ephemeral', 'volatile', 'standard', 'stable']) as each (permanence),
        lateral (
@@ -69,7 +71,7 @@ select f.id, f.subject, f.predicate, f.importance
               and validity = 'active'
               and importance >= 8
               and permanence = each.permanence
-            order by created_at, id
+            order by last_confirmed_at nulls first, id
             limit :max_oldest
        ) f
  where effective_confidence(confidence, decay_rate, last_confirmed_at, :until) < :fading_below
