@@ -59,9 +59,11 @@ def _measure_start(home: Path, folder: Path, samples: Samples, *, enabled: bool)
         for page in ("first", "second"):
             samples[f"{page} page"].append(_get_seconds(f"{match[1]}/facts"))
             samples[f"rss after {page}"].append(process.memory_info().rss / _MIB)
-        for path in ("/", "/rules", "/episodes", "/entities", "/audit", "/system", "/review", "/facts") * 25:
+        for path in ("/", "/rules", "/episodes", "/entities", "/audit", "/review", "/review?of=twins", "/facts") * 25:
             _get_seconds(match[1] + path)
         samples["rss after 200"].append(process.memory_info().rss / _MIB)
+        _get_seconds(f"{match[1]}/system")
+        samples["rss after system"].append(process.memory_info().rss / _MIB)
 
 
 def _get_seconds(url: str) -> float:
@@ -98,6 +100,8 @@ def _table(medians: Mapping[str, float], modules: int, imported_early: list[str]
         ["memory after the first page, MiB", "", f"{medians['rss after first']:.1f}",
          share(medians["rss after first"], off)],
         ["memory after 200 pages, MiB", "", f"{medians['rss after 200']:.1f}", share(medians["rss after 200"], off)],
+        ["memory after System, which tries the model, MiB", "", f"{medians['rss after system']:.1f}",
+         share(medians["rss after system"], off)],
         ["first page over HTTP, ms", "", milliseconds(medians["first page"], 0), ""],
         [f"of that, importing {modules} modules, ms", "", milliseconds(medians["import"], 0), ""],
         ["second page over HTTP, ms", "", milliseconds(medians["second page"], 0), ""],
@@ -105,6 +109,7 @@ def _table(medians: Mapping[str, float], modules: int, imported_early: list[str]
     early = ", ".join(imported_early) or "nothing"
     note = (
         f"Medians of {repeats} later starts in turns, with `enabled = false` under [butler.dashboard] and without "
-        f"it, in an empty database. Imported of the dashboard before its first page: {early}."
+        f"it, in an empty database. Imported of the dashboard before its first page: {early}. The page System tries "
+        "the embedding model and loads it, as the first search of an agent does."
     )
     return Table("Start and memory", note, ["", "off", "on", "share"], rows)

@@ -95,7 +95,7 @@ def _run_butler(root: Path) -> Iterator[tuple[psutil.Process, str, Path]]:
             time.sleep(0.05)
         yield psutil.Process(process.pid), ready[0].removeprefix("ready: "), log
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         process.wait(60)
 
 

@@ -73,7 +73,7 @@ def run_butler(home: Path, folder: Path, *flags: str) -> Iterator[StartedButler]
         cpu = psutil.Process(process.pid).cpu_times()
         yield StartedButler(process, seconds, cpu.user + cpu.system, lines)
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
 
 

@@ -49,7 +49,7 @@ SHOTS = (
     Shot("fact", "/facts/{fact}", 900),
     Shot("entity", "/entities/{entity}", 1180),
     Shot("rule-dark", "/rules/{rule}", 800, "dark"),
-    Shot("review", "/review?of=fading", 600, click="Still true"),
+    Shot("review", "/review?of=fading", 800, click="Still true"),
 )
 
 

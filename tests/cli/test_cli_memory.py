@@ -202,9 +202,11 @@ def test_every_argument_of_a_tool_can_be_given():
 
     sources = {each.callback.__wrapped__.__name__: each.callback.__wrapped__ for each in commands.registered_commands}
     named = {"helpful": "memory_mark_helpful", "harmful": "memory_mark_harmful"}
+    jobs = {"consolidate", "sweep", "cleanup", "reembed", "retract_from"}
+    without_tool = {"export", "import_", "erase", "revert_inversion"}
     for name, function in sources.items():
         # The commands of jobs take other arguments than their tools.
-        if name in {"export", "import_", "consolidate", "sweep", "cleanup", "reembed", "retract_from", "erase"}:
+        if name in jobs | without_tool:
             continue
         tool = next(each for each in TOOLS if each.name == named.get(name, f"memory_{name}"))
         wanted = set(get_type_hints(tool.function)) - {"memory", "caller", "return"}

@@ -56,6 +56,18 @@ def test_memories_of_an_episode_are_retracted_and_the_output_says_how_to_undo_it
     assert memory("get", "fact", fact)["lifecycle"] == "active"
 
 
+def test_an_inversion_is_reverted(memory):
+    rule = memory("store-rule", "Order seafood for the whole table")["id"]
+    assert "not an inverted one" in refused(memory.run("revert-inversion", rule))
+    for _ in range(3):
+        memory("harmful", rule)
+    memory("sweep")
+    assert memory("get", "rule", rule)["maturity"] == "anti_pattern"
+    shown = memory.text("revert-inversion", rule)
+    assert "Order seafood for the whole table" in shown
+    assert memory("get", "rule", rule)["content"] == "Order seafood for the whole table"
+
+
 def test_nothing_is_retracted_without_a_yes(memory, poisoned):
     session, _, fact = poisoned
     message = "butlers: stdin is not a terminal, so the question can't be answered. Pass --yes.\n"

@@ -1,22 +1,28 @@
 """Fixtures of the dashboard tests: a real browser, and a butler's pages over real HTTP in a new tenant."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2 as httpx
 import pytest
+from fastmcp import Client
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from butlers.app import Butler
 from butlers.caller import Caller
+from butlers.contract import Job
 from butlers.dashboard import LazyDashboard
+from butlers.host.metrics import Metrics
+from butlers.host.scheduler import Scheduler
 from butlers.modules.memory.runtime import Memory
+from dashboard.full_tenant import FullTenant, fill_tenant
 from memory.conftest import archive, butler, caller, engine, loop, memory, place, stranger, tools
-from memory.memory_fixtures import build_tenant_server, serve_http
+from memory.memory_fixtures import Archive, Tools, build_tenant_server, serve_http
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from browser import ADVICE, find_browser
@@ -84,15 +90,23 @@ class Site:
 
 @asynccontextmanager
 async def serve_site(
-    butler: Butler, memory: Memory, tenant: str, limits: Mapping[str, Any] | None = None, **auth: Any
+    butler: Butler,
+    memory: Memory,
+    tenant: str,
+    limits: Mapping[str, Any] | None = None,
+    jobs: Sequence[Job] = (),
+    **auth: Any,
 ) -> AsyncIterator[Site]:
-    """Serve the tools and pages of a butler whose local callers belong to a tenant."""
+    """Serve the tools and pages of a butler whose local callers belong to a tenant, with jobs that nothing starts."""
     if limits:
         changed = butler.config.butler.limits.model_copy(update=dict(limits))
         config = butler.config.butler.model_copy(update={"limits": changed})
         butler = replace(butler, config=replace(butler.config, butler=config))
     async with AsyncExitStack() as stack:
         server = build_tenant_server(butler, memory, tenant, **auth)
+        if jobs:
+            scheduler = Scheduler(butler.database, butler.caller(tenant, "scheduler"), jobs, Metrics())
+            server = replace(server, jobs=scheduler.job_statuses, run_job=scheduler.run_by_name)
         configuration = replace(butler.config, butler=server.config)
         pages = LazyDashboard(replace(butler, config=configuration), server)
         address = await stack.enter_async_context(serve_http(server, pages))
@@ -100,6 +114,32 @@ async def serve_site(
         yield Site(address.removesuffix("/mcp"), client)
         # Ends the live updates of pages that are still open.
         server.stop()
+
+
+@asynccontextmanager
+async def tools_of(butler: Butler, memory: Memory, tenant: str) -> AsyncIterator[Tools]:
+    """The tools of a tenant."""
+    async with Client(build_tenant_server(butler, memory, tenant).mcp) as client:
+        yield Tools(client, tenant)
+
+
+@pytest.fixture(scope="session")
+async def full(butler: Butler, memory: Memory, archive: Archive) -> FullTenant:
+    """A tenant with every kind of memory in every state. Tests only look at it."""
+    async with tools_of(butler, memory, f"t-{uuid4().hex}") as tools:
+        return await fill_tenant(tools, archive, memory)
+
+
+async def _do_nothing(_: Caller) -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture(scope="session")
+async def look(butler: Butler, memory: Memory, full: FullTenant) -> AsyncIterator[Site]:
+    """The pages of the full tenant."""
+    jobs = [Job("tidy_up_everything", "0 3 * * *", _do_nothing, shared=False)]
+    async with serve_site(butler, memory, full.tenant, jobs=jobs) as served:
+        yield served
 
 
 @pytest.fixture

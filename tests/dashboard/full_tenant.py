@@ -8,7 +8,6 @@ from uuid import uuid4
 from butlers.caller import Caller
 from butlers.modules.memory.operations import decay_sweep
 from butlers.modules.memory.runtime import Memory
-from dashboard.page_checks import link
 from memory.memory_fixtures import Archive, Tools
 
 HOSTILE = (
@@ -86,6 +85,7 @@ async def _fill_entities(tools: Tools, word: str) -> dict[str, str]:
         "target": await tools.entity(f"Grace of {word}"),
         "merged": await tools.entity(f"Amazing Grace of {word}"),
         "bare": await tools.entity(f"Nobody of {word}", "place"),
+        "hidden": await tools.entity(_hostile(8), "place"),
     }
     await tools("entity_merge", source_entity_id=found["merged"], target_entity_id=found["target"])
     return found
@@ -133,7 +133,6 @@ async def _fill_facts(tools: Tools, archive: Archive, entities: Mapping[str, str
         "expired": await tools.fact(f"very old {word}", "Bob", "expired", permanence="volatile"),
         "superseded": await tools.fact(f"first {word} {HOSTILE[0]}", "Bob", "phone"),
         "retracted": await tools.fact(f"wrong {word}", "Bob", "wrong"),
-        "distilled": await tools.fact(f"learned {word}", "Bob", "learned"),
         "permanent": await tools.fact(f"always {word}", "Bob", "always", permanence="permanent", scope="health"),
         "long": await tools.fact(LONG, "Bob", "long"),
         "of target": await tools.fact(f"likes {word}", "Grace", "taste", entity_id=entities["target"]),
@@ -142,6 +141,11 @@ async def _fill_facts(tools: Tools, archive: Archive, entities: Mapping[str, str
     await tools("memory_forget", memory_type="fact", memory_id=found["retracted"])
     await archive.age("fact", found["fading"], 250)
     await archive.age("fact", found["expired"], 2_000)
+    found["hostile old"], found["hostile new"] = [
+        await tools.fact("\n".join(HOSTILE[number:]), _hostile(8), _hostile(3)) for number in (0, 1)
+    ]
+    found["replaced"] = await tools.fact(f"before it learned {word}", "Bob", "learned")
+    found["distilled"] = await tools.fact(f"learned {word}", "Bob", "learned")
     metadata = json.dumps({"provenance": "distilled"})
     await archive.change("fact", found["distilled"], metadata=f"'{metadata}'", confidence="0.7")
     return found
@@ -250,3 +254,35 @@ NOT_PAGES = {"/audit.csv": "a file", "/live": "a stream", "/login": "of mode key
 def all_pages(full: FullTenant) -> list[str]:
     """Return the addresses of all pages."""
     return [path for paths in PAGES.values() for path in paths(full)]
+
+
+def different_pages(full: FullTenant) -> list[str]:
+    """Return each page once, and the states of it whose markup differs most."""
+    firsts = [paths(full)[0] for route, paths in PAGES.items() if "uuid" not in route]
+    return [
+        *firsts,
+        "/search?q=tea&type=fact",
+        "/search?q=zzzzqqqq&mode=keyword",
+        "/facts?state=all",
+        "/facts?subject=Nobody&tag=none",
+        "/entities?merged=yes",
+        f"/entities/merge?source={full.entities['hostile 1']}&target={full.entities['hostile 2']}",
+        "/review?of=distilled",
+        "/review?of=twins",
+        "/review?of=dead-letters",
+        *(f"/facts/{full.facts[name]}" for name in ("hostile 0", "hostile new", "successor", "retracted")),
+        *(f"/rules/{full.rules[name]}" for name in ("hostile 0", "warning")),
+        *(f"/episodes/{full.episodes[name]}" for name in ("hostile 0", "dead_letter")),
+        *(f"/entities/{full.entities[name]}" for name in ("hostile 0", "merged")),
+    ]
+
+
+async def link(
+    archive: Archive, tenant: str, source: tuple[str, str], target: tuple[str, str], relation: str
+) -> None:
+    """Store a link between two memories, as consolidation does."""
+    await archive.connection.execute(
+        "insert into memory_links (tenant_id, source_type, source_id, target_type, target_id, relation)"
+        " values ($1, $2, $3, $4, $5, $6)",
+        tenant, *source, *target, relation,
+    )  # fmt: skip

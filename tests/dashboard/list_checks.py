@@ -3,12 +3,6 @@
 import re
 
 from dashboard.conftest import Site
-from dashboard.page_checks import check_access
-
-__all__ = ["HOSTILE", "check_access", "ids_on", "last_page", "link_to", "walk"]
-HOSTILE = (
-    "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> {{ 7*7 }} \u202egnp\u200b"
-)
 
 
 async def ids_on(site: Site, path: str, kind: str = "facts") -> list[str]:

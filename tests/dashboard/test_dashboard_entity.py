@@ -1,6 +1,6 @@
 """Page of one entity."""
 
-from dashboard.page_checks import HOSTILE, check_access, check_hostile, link
+from dashboard.full_tenant import link
 
 
 async def test_an_entity_shows_its_facts_by_predicate_and_its_names(site, page, tools):
@@ -87,20 +87,6 @@ async def test_an_entity_without_facts_says_how_it_gets_some(site, tools):
     assert "Nothing is known about it yet." in (await site.get(f"/entities/{ada}")).text
 
 
-async def test_a_hostile_entity_runs_nothing(site, page, tools):
-    ada = await tools.entity(HOSTILE[:120], aliases=[HOSTILE[:110]], metadata={HOSTILE: {"a": HOSTILE}})
-    await tools.fact(HOSTILE, predicate=HOSTILE, entity_id=ada)
-    await check_hostile(page, site, f"/entities/{ada}")
-
-
-async def test_looking_at_an_entity_changes_nothing(site, tools, archive):
-    ada = await tools.entity("Ada")
-    await tools.fact("eats no meat", entity_id=ada)
-    before = await archive.everything(tools.tenant)
-    assert (await site.get(f"/entities/{ada}")).status_code == 200
-    assert await archive.everything(tools.tenant) == before
-
-
 async def test_the_entity_of_another_tenant_is_not_found(site, tools, stranger):
     secret = await stranger.entity("Secret Ada")
     response = await site.get(f"/entities/{secret}")
@@ -108,11 +94,3 @@ async def test_the_entity_of_another_tenant_is_not_found(site, tools, stranger):
     assert "Secret" not in response.text
     own = await tools.entity("Secret Ada")
     assert secret not in (await site.get(f"/entities/{own}")).text
-
-
-async def test_the_page_of_an_entity_is_accessible(site, browser, tools):
-    ada = await tools.entity("Ada", aliases=["W" * 100])
-    await tools.entity("Ada", entity_type="place")
-    for number in range(12):
-        await tools.fact("W" * 300, predicate=f"likes_{number}", entity_id=ada)
-    await check_access(browser, site, f"/entities/{ada}")

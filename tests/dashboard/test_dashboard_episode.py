@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from dashboard.page_checks import HOSTILE, check_access, check_hostile, link
+from dashboard.full_tenant import link
 
 
 @pytest.fixture
@@ -72,29 +72,8 @@ async def test_an_unread_and_a_fruitless_episode_say_why_nothing_came_of_them(si
     assert "learned nothing from it" in (await site.get(f"/episodes/{episode}")).text
 
 
-async def test_a_hostile_episode_runs_nothing(site, page, archive, store):
-    episode = await store(HOSTILE)
-    await archive.connection.execute(
-        "update episodes set last_consolidation_error = $2 where id = $1", episode, HOSTILE
-    )
-    await check_hostile(page, site, f"/episodes/{episode}")
-
-
-async def test_looking_at_an_episode_changes_nothing(site, tools, archive, store):
-    episode = await store()
-    before = await archive.everything(tools.tenant)
-    assert (await site.get(f"/episodes/{episode}")).status_code == 200
-    assert await archive.everything(tools.tenant) == before
-
-
 async def test_the_episode_of_another_tenant_is_not_found(site, stranger, butler):
     stored = await stranger("memory_store_episode", content="a secret", butler=butler.config.butler.name)
     response = await site.get(f"/episodes/{stored['id']}")
     assert response.status_code == 404
     assert "secret" not in response.text
-
-
-async def test_the_page_of_an_episode_is_accessible(site, browser, tools, archive, store):
-    episode = await store("W" * 400)
-    await link(archive, tools.tenant, ("fact", await tools.fact("by")), ("episode", episode), "derived_from")
-    await check_access(browser, site, f"/episodes/{episode}")

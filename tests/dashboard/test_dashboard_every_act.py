@@ -23,7 +23,15 @@ from dashboard.full_tenant import HOSTILE, FullTenant, fill_tenant
 from database.butler_processes import connected
 from memory.memory_fixtures import Tools, build_tenant_server, serve_http
 
-TESTED: set[str] = {"/login", "/logout", "/enter", "/acts/end-session", "/acts/run-job", "/acts/store"}
+TESTED: set[str] = {
+    "/login",
+    "/logout",
+    "/enter",
+    "/acts/end-session",
+    "/acts/run-job",
+    "/acts/store",
+    "/acts/store-rule",
+}
 """The forms of the tests below, beside those of `ACTS`."""
 
 
@@ -73,6 +81,7 @@ ACTS: dict[str, tuple[str, dict[str, str], str, str]] = {
     "restore": ("/facts/{facts[retracted]}", {}, "", "Restored Bob · wrong"),
     "helpful": ("/rules/{rules[candidate]}", {}, "", "Marked as helpful: A candidate rule"),
     "harmful": ("/rules/{rules[established]}", {"reason": HOSTILE[1]}, "", "Marked as harmful: A established rule"),
+    "revert-inversion": ("/rules/{rules[warning]}", {}, "", "Made a rule again: A warning rule"),
     "retry": ("/episodes/{episodes[dead_letter]}", {}, "", "Queued again: A dead_letter talk"),
     "looked": ("/review?of=harmful", {}, "", "Looked at"),
     "both-hold": ("/review?of=twins", {}, "", "Both hold:"),
@@ -95,8 +104,12 @@ def test_every_form_of_the_pages_is_sent_by_these_tests():
     assert {route.path for route in ROUTES if route.method == "POST"} == TESTED | {f"/acts/{name}" for name in ACTS}
 
 
-async def test_every_act_works_by_its_form_without_javascript(acting, full, browser, archive):
+async def test_every_act_works_once_by_its_form_without_javascript(acting, full, browser, archive):
+    """Each form is sent again after its answer, as by a reader who goes back: that changes nothing."""
+    headers = {"Origin": acting.url, "Content-Type": "application/x-www-form-urlencoded"}
     async with open_page(browser, java_script_enabled=False) as page:
+        sent: list[str | None] = []
+        page.on("request", lambda request: sent.append(request.post_data) if request.method == "POST" else None)
         for name, (path, fields, button, expected) in ACTS.items():
             if name == "undo":
                 continue
@@ -104,6 +117,11 @@ async def test_every_act_works_by_its_form_without_javascript(acting, full, brow
             await page.goto(acting.url + address)
             said = await submit(page, f"/acts/{name}", fields, button=button)
             assert said.startswith(expected), (name, said)
+            before = await archive.everything(full.tenant)
+            again = await acting.client.post(f"{acting.url}/acts/{name}", content=sent[-1], headers=headers)
+            assert again.status_code == 303, (name, again.text)
+            assert (await acting.get(again.headers["location"])).text.count('class="done"') == 1, name
+            assert await archive.everything(full.tenant) == before, name
         await page.goto(f"{acting.url}/facts/{full.facts['long']}")
         assert (await submit(page, "/acts/forget")).startswith("Forgot Bob · long")
         assert (await submit(page, "/acts/undo")).startswith("Undone: Bob · long")
@@ -153,12 +171,16 @@ async def test_a_long_fact_is_not_cut_by_a_correction_in_the_review(site, tools,
     assert len(await page.locator("#correction").input_value()) == len("word " * 3_000) - 1
 
 
-async def test_a_first_fact_is_stored_without_javascript(site, page_without_script):
+async def test_a_first_fact_and_a_first_rule_are_stored_without_javascript(site, page_without_script):
     page = page_without_script
     await page.goto(site.url)
     said = await submit(page, "/acts/store", {"subject": "Ada", "predicate": "diet", "content": "no meat\nno fish"})
     assert said == "Stored Ada · diet"
     assert await page.locator(".content").inner_text() == "no meat\nno fish"
+    await page.goto(f"{site.url}/rules")
+    assert await submit(page, "/acts/store-rule", {"content": "Ask before booking"}) == "Stored Ask before booking"
+    assert await page.locator("main tr[data-href]").count() == 1
+    assert (await submit(page, "/acts/undo")).startswith("Undone: Ask before booking")
 
 
 async def test_a_job_is_run_without_javascript(butler, memory, caller, page_without_script):

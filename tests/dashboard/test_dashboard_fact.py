@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from dashboard.page_checks import HOSTILE, check_access, check_hostile, link
+from dashboard.full_tenant import link
 
 
 def day(days: float) -> str:
@@ -18,15 +18,6 @@ async def test_a_fact_is_shown_as_text_whatever_it_contains(site, page, tools):
     assert await page.title() == f"Ada · diet · {(await page.locator('.butler').inner_text())}"
     shown = await page.locator(".content").inner_text()
     assert shown == "<script>document.title = 'owned'</script> \\u202egnp.exe has hidden characters"
-
-
-async def test_a_hostile_fact_with_hostile_versions_and_evidence_runs_nothing(site, page, tools, archive, butler):
-    name = butler.config.butler.name
-    await tools.fact(HOSTILE, subject=HOSTILE, predicate=HOSTILE, tags=[HOSTILE[:100]])
-    fact = await tools.fact(f"new {HOSTILE}", subject=HOSTILE, predicate=HOSTILE, tags=[HOSTILE[:100]])
-    episode = (await tools("memory_store_episode", content=HOSTILE, butler=name))["id"]
-    await link(archive, tools.tenant, ("fact", fact), ("episode", episode), "derived_from")
-    await check_hostile(page, site, f"/facts/{fact}")
 
 
 async def test_the_dates_and_the_arithmetic_of_the_confidence_are_told(site, page, tools, archive):
@@ -178,13 +169,6 @@ async def test_a_very_long_content_is_shown_in_part(site, tools):
     assert f"butlers memory get DIR fact {fact}" in text
 
 
-async def test_looking_at_a_fact_does_not_count_as_a_reference(site, tools, archive):
-    fact = await tools.fact("eats no meat")
-    before = await archive.everything(tools.tenant)
-    assert (await site.get(f"/facts/{fact}")).status_code == 200
-    assert await archive.everything(tools.tenant) == before
-
-
 async def test_the_fact_of_another_tenant_is_not_found(site, stranger):
     fact = await stranger.fact("secret of a stranger")
     response = await site.get(f"/facts/{fact}")
@@ -192,8 +176,16 @@ async def test_the_fact_of_another_tenant_is_not_found(site, stranger):
     assert "secret" not in response.text
 
 
-async def test_the_page_of_a_fact_is_accessible(site, browser, tools, archive):
-    fact = await tools.fact("lives in Porto", predicate="lives_in")
-    await archive.age("fact", fact, 300)
-    new = await tools.fact("lives in Lisbon " + "W" * 300, predicate="lives_in", tags=["home"])
-    await check_access(browser, site, f"/facts/{fact}", f"/facts/{new}")
+async def test_a_correction_shows_what_it_removes_and_adds_while_it_is_written(site, page, tools):
+    fact = await tools.fact("eats no meat and drinks tea", "Ada", "diet")
+    await page.goto(f"{site.url}/facts/{fact}")
+    await page.keyboard.press("e")
+    await page.fill("#correction", "eats no fish, no meat and drinks tea")
+    shown = page.locator("output.diff")
+    assert (await shown.inner_text()).split() == ["eats", "no", "fish,", "no", "meat", "and", "drinks", "tea"]
+    assert await shown.locator("ins").inner_text() == "fish, no "
+    assert await shown.locator("del").inner_text() == ""
+    await page.fill("#correction", "eats <b>meat</b>")
+    assert await shown.locator("ins").inner_text() == "<b>meat</b>"
+    assert await shown.locator("del").inner_text() == "no meat and drinks tea"
+    assert await shown.locator("b").count() == 0

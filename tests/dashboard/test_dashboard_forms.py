@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections import Counter
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from uuid import uuid4
 
@@ -13,33 +15,11 @@ from butlers.dashboard import authentication
 from butlers.dashboard.forms import MAX_BYTES, MAX_FIELDS, MAX_SHORT_BYTES
 from butlers.dashboard.pages.live import LiveUpdates
 from butlers.host import browser_sessions
-from dashboard.conftest import Site, open_page, serve_site
-from dashboard.full_tenant import fill_tenant
-from dashboard.test_dashboard_every_act import ACTS, submit
+from dashboard.conftest import Site, serve_site
 from dashboard.test_dashboard_judge import act
+from database.butler_processes import connected
 
 NO_RATE = {"calls_per_second": 0.001, "burst": 4}
-
-
-async def test_every_form_that_is_sent_again_later_acts_once(site, tools, archive, memory, browser):
-    """The second submit comes after the first was answered: a reader goes back and sends the same form again."""
-    full = await fill_tenant(tools, archive, memory)
-    ids = {"facts": full.facts, "rules": full.rules, "episodes": full.episodes, "entities": full.entities}
-    async with open_page(browser, java_script_enabled=False) as page:
-        sent: list[str | None] = []
-        page.on("request", lambda request: sent.append(request.post_data) if request.method == "POST" else None)
-        for name, (path, fields, button, said) in ACTS.items():
-            if name == "undo":
-                continue
-            await page.goto(site.url + path.format(**ids))
-            first = await submit(page, f"/acts/{name}", fields, button=button)
-            assert first.startswith(said), name
-            before = await archive.everything(tools.tenant)
-            headers = {"Origin": site.url, "Content-Type": "application/x-www-form-urlencoded"}
-            again = await site.client.post(f"{site.url}/acts/{name}", content=sent[-1], headers=headers)
-            assert again.status_code == 303, (name, again.text)
-            assert (await site.get(again.headers["location"])).text.count('class="done"') == 1, name
-            assert await archive.everything(tools.tenant) == before, name
 
 
 async def test_all_that_match_are_forgotten_once_by_two_submits(site, tools, archive):
@@ -166,6 +146,35 @@ async def test_requests_without_a_login_have_a_rate_for_each_address(butler, mem
             assert (await other.get(f"{site.url}/login")).status_code == 200
 
 
+async def test_invented_cookies_are_charged_before_they_are_looked_up(butler, memory, caller):
+    token = await browser_sessions.open_session(butler.database, caller, None, None)
+    async with serve_site(butler, memory, caller.tenant, mode="keys", limits=NO_RATE) as site:
+        name = f"butlers-{butler.config.butler.name}"
+
+        async def get(cookie: str) -> int:
+            return (await site.get("/retract", headers={"Cookie": f"{name}={cookie}"})).status_code
+
+        assert await get(token) == 400
+        async with connected(butler.location.admin_dsn) as owner, owner.transaction():
+            await owner.execute("lock table browser_sessions in access exclusive mode")
+            requests = [asyncio.create_task(get(f"invented {number}")) for number in range(20)]
+            refused, looking_up = await asyncio.wait(requests, timeout=2)
+            assert [await each for each in refused] == [429] * 16
+        assert [await each for each in looking_up] == [303] * 4
+        # A cookie that is known does not share the rate of strangers, and has that of its tenant.
+        assert [await get(token) for _ in range(4)] == [400, 400, 400, 429]
+
+
+async def test_a_credential_that_is_not_valid_any_more_is_charged_as_a_strangers(butler, memory, caller, archive):
+    token = await browser_sessions.open_session(butler.database, caller, None, None)
+    async with serve_site(butler, memory, caller.tenant, mode="keys", limits=NO_RATE) as site:
+        cookie = {"Cookie": f"butlers-{butler.config.butler.name}={token}"}
+        assert (await site.get("/retract", headers=cookie)).status_code == 400
+        await archive.connection.execute("delete from browser_sessions where tenant_id = $1", caller.tenant)
+        statuses = [(await site.get("/retract", headers=cookie)).status_code for _ in range(6)]
+        assert statuses == [303, 303, 303, 303, 303, 429]
+
+
 @pytest.mark.parametrize(
     ("host", "network"),
     [
@@ -179,24 +188,36 @@ def test_a_client_is_known_by_its_network(host, network):
     assert authentication.client_network(Request({"type": "http", "client": (host, 1)})) == network
 
 
-async def test_one_tenant_can_not_take_every_place_of_the_live_updates(butler, memory, caller, stranger):
+def test_one_tenant_can_not_take_every_place_of_the_live_updates(caller, stranger):
     updates = LiveUpdates(asyncio.Event())
-    streams = []
+    other = replace(caller, tenant=stranger.tenant)
+    places = [place for _ in range(120) if (place := updates.reserve(caller))]
+    assert len(places) == 100
+    assert sum(updates.reserve(other) is not None for _ in range(120)) == 50
+    updates.release(caller, places.pop())
+    assert updates.reserve(caller) is None
+    for place in places[:50]:
+        updates.release(caller, place)
+    assert updates.reserve(caller)
 
-    async def listen(tenant) -> bool:
-        if not updates.has_room(tenant):
-            return False
-        stream = updates.changes(memory, replace(caller, tenant=tenant))
-        await anext(stream)
-        streams.append(stream)
-        return True
 
-    try:
-        opened = [await listen(caller.tenant) for _ in range(120)]
-        assert sum(opened) == 100
-        assert sum([await listen(stranger.tenant) for _ in range(120)]) == 50
-    finally:
-        await asyncio.gather(*(each.aclose() for each in streams))
+async def test_pages_that_listen_at_once_get_no_more_places_than_there_are(butler, memory, caller):
+    """Each place is taken before its answer begins, and is free again when the page is closed."""
+    no_pool_limit = httpx.Limits(max_connections=None)
+    async with (
+        serve_site(butler, memory, caller.tenant, limits={"burst": 1_000}) as site,
+        httpx.AsyncClient(limits=no_pool_limit, timeout=20) as client,
+    ):
+
+        async def listen(stack: AsyncExitStack) -> int:
+            return (await stack.enter_async_context(client.stream("GET", f"{site.url}/live"))).status_code
+
+        async with AsyncExitStack() as stack:
+            statuses = await asyncio.gather(*(listen(stack) for _ in range(120)))
+            assert Counter(statuses) == {200: 100, 429: 20}
+        async with asyncio.timeout(10), AsyncExitStack() as stack:
+            while await listen(stack) != 200:  # noqa: ASYNC110 — the server has no event to wait for
+                await asyncio.sleep(0.05)
 
 
 async def test_ending_a_session_is_an_event(site, butler, caller, archive):

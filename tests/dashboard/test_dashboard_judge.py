@@ -116,7 +116,7 @@ async def test_a_merge_shows_both_sides_and_wants_the_name(site, tools, archive,
     await tools.fact("coffee", entity_id=other, predicate="drinks")
     await page.goto(f"{site.url}/entities/merge?source={other}&target={ada}")
     text = await page.locator("main").inner_text()
-    assert "1 facts are in conflict" in text
+    assert "1 conflict: of two facts with one predicate the more certain one stays" in text
     assert "A merge can't be undone" in text
     await page.fill("#name", "Ada Lovelace")
     response = await act(site, "merge", source=other, target=ada, name="wrong")
@@ -124,6 +124,9 @@ async def test_a_merge_shows_both_sides_and_wants_the_name(site, tools, archive,
     response = await act(site, "merge", back=f"/entities/{ada}", source=other, target=ada, name="Countess Lovelace")
     assert response.status_code == 303
     assert json.loads((await archive.row("entity", other))["metadata"])["merged_into"] == ada
+    hidden = await tools.entity("Ada\u202e")
+    response = await act(site, "merge", back="/", source=hidden, target=ada, name="Ada\\u202e")
+    assert response.status_code == 303, "the name as it is shown"
 
 
 async def test_taking_back_an_episode_is_shown_first_and_can_be_undone(site, tools, memory, archive):

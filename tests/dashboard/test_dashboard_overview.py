@@ -6,7 +6,6 @@ from uuid import uuid4
 import pytest
 
 from butlers.dashboard.verdict import Health, judge
-from dashboard.page_checks import HOSTILE, check_access, check_hostile
 
 WORST_FIRST = [
     (Health(failing_jobs=[("decay_sweep", "unavailable")]), "The job decay_sweep fails.", "/system"),
@@ -57,7 +56,7 @@ def test_the_worst_finding_gives_the_sentence_and_at_most_five_are_listed():
     [
         (Health(failing_jobs=[("a", ""), ("b", "")]), "The jobs a, b fail"),
         (Health(harmful_rules=[("Book", 1)]), "1 rule did harm once"),
-        (Health(harmful_rules=[("Book", 2)]), "1 rule did harm two times"),
+        (Health(harmful_rules=[("Book", 2)]), "1 rule did harm twice"),
         (Health(harmful_rules=[("Book", 2), ("Ask", 1)]), "2 rules did harm"),
         (Health(vital_fading=["a", "b"]), "2 vital facts fade this week"),
         (Health(unseen_distilled=1), "1 learned memory has not been looked at"),
@@ -118,7 +117,7 @@ async def test_the_overview_counts_and_links_to_what_waits(site, page, tools, ar
     lines = await page.locator(".waits li").all_inner_texts()
     assert [" ".join(each.split()) for each in lines] == [
         "problem 1 episode could not be consolidated every attempt failed Review",
-        "waits 1 rule did harm two times Book trains without asking Review",
+        "waits 1 rule did harm twice Book trains without asking Review",
         "waits 1 vital fact fades this week Ada · allergic_to Review",
     ]
     links = await page.locator(".waits a").evaluate_all("all => all.map(each => each.getAttribute('href'))")
@@ -163,32 +162,8 @@ async def test_a_sweep_that_changed_many_facts_is_one_line(site, tools, archive)
     assert 'sweep: 7 facts <span class="muted">began to fade</span>' in text
 
 
-async def test_a_hostile_memory_runs_nothing_on_the_overview(site, page, tools):
-    await tools.fact(HOSTILE, subject=HOSTILE, predicate=HOSTILE, importance=10)
-    rule = await tools.rule(HOSTILE)
-    await tools("memory_mark_harmful", rule_id=rule, reason=HOSTILE)
-    await tools.entity(HOSTILE[:120])
-    await check_hostile(page, site, "/")
-
-
-async def test_looking_at_the_overview_changes_nothing(site, tools, archive):
-    await tools.fact("blue")
-    before = await archive.everything(tools.tenant)
-    assert (await site.get("/")).status_code == 200
-    assert await archive.everything(tools.tenant) == before
-
-
 async def test_the_overview_counts_one_tenant_only(site, stranger):
     secret = await stranger.fact("a secret", subject="Stranger", importance=10)
     text = (await site.get("/")).text
     assert secret not in text
     assert "Nothing is remembered yet." in text
-
-
-async def test_the_overview_is_accessible_when_empty_and_when_full(site, browser, tools, archive):
-    await check_access(browser, site, "/")
-    fact = await tools.fact("W" * 200, subject="W" * 200, predicate="W" * 200, importance=10)
-    await archive.age("fact", fact, 250)
-    rule = await tools.rule("W" * 300)
-    await tools("memory_mark_harmful", rule_id=rule)
-    await check_access(browser, site, "/")

@@ -1,7 +1,6 @@
 """Page of one rule."""
 
-from butlers.modules.memory.operations import decay_sweep
-from dashboard.page_checks import HOSTILE, check_access, check_hostile
+from butlers.modules.memory.operations import rule_inversion
 
 
 async def test_the_track_record_shows_each_mark_and_what_comes_next(site, page, tools, archive):
@@ -40,17 +39,26 @@ async def test_a_harm_shows_its_reason_and_the_effectiveness_after_it(site, page
     assert "Why it did harm" in text
 
 
-async def test_a_warning_shows_what_it_was(site, page, tools, memory, caller):
+async def test_a_warning_shows_what_it_was_and_becomes_it_again(site, page, tools, memory, caller):
     rule = await tools.rule("Book without asking")
     for _ in range(3):
         await tools("memory_mark_harmful", rule_id=rule, reason="it was wrong")
     await page.goto(f"{site.url}/rules/{rule}")
     assert "The next sweep turns it into a warning." in await page.locator("main").inner_text()
-    await decay_sweep.invert_rules(memory, caller)
+    await rule_inversion.invert_rules(memory, caller)
     await page.reload()
     assert await page.locator("h1").inner_text() == "Warning"
     assert await page.locator("#original ~ .content del").inner_text() == "Book without asking"
-    assert (await page.locator(".content").first.inner_text()).startswith("ANTI-PATTERN: Do NOT Book without asking")
+    warning = await page.locator(".content").first.inner_text()
+    assert warning.startswith("ANTI-PATTERN: Do NOT Book without asking")
+    await page.click("text=Undo the inversion")
+    await page.wait_for_selector("h1:text-is('Rule')")
+    assert await page.locator(".content").first.inner_text() == "Book without asking"
+    assert "made it a rule again" in await page.locator(".trail").inner_text()
+    assert "One more harm turns it into a warning." in await page.locator("main").inner_text()
+    await page.keyboard.press("u")
+    await page.wait_for_selector("h1:text-is('Warning')")
+    assert await page.locator(".content").first.inner_text() == warning
 
 
 async def test_only_the_latest_marks_are_shown_and_their_effectiveness_counts_all(site, tools, archive):
@@ -88,12 +96,6 @@ async def test_the_acts_of_a_rule_are_forms(site, page_without_script, tools):
     assert await page.locator("main form").first.get_attribute("action") == "/acts/restore"
 
 
-async def test_a_hostile_rule_runs_nothing(site, page, tools):
-    rule = await tools.rule(HOSTILE, tags=[HOSTILE[:100]])
-    await tools("memory_mark_harmful", rule_id=rule, reason=HOSTILE)
-    await check_hostile(page, site, f"/rules/{rule}")
-
-
 async def test_imported_metadata_and_events_of_any_shape_are_shown(site, tools, archive):
     rule = await tools.rule("Ask before you book")
     await archive.change(
@@ -121,23 +123,8 @@ async def test_imported_metadata_and_events_of_any_shape_are_shown(site, tools, 
     assert (await site.get("/")).status_code == 200
 
 
-async def test_looking_at_a_rule_changes_nothing(site, tools, archive):
-    rule = await tools.rule("Ask before you book")
-    await tools("memory_mark_helpful", rule_id=rule)
-    before = await archive.everything(tools.tenant)
-    assert (await site.get(f"/rules/{rule}")).status_code == 200
-    assert await archive.everything(tools.tenant) == before
-
-
 async def test_the_rule_of_another_tenant_is_not_found(site, stranger):
     rule = await stranger.rule("A secret of a stranger")
     response = await site.get(f"/rules/{rule}")
     assert response.status_code == 404
     assert "secret" not in response.text
-
-
-async def test_the_page_of_a_rule_is_accessible(site, browser, tools):
-    rule = await tools.rule("Ask before you book")
-    await tools("memory_mark_helpful", rule_id=rule)
-    await tools("memory_mark_harmful", rule_id=rule, reason="W" * 300)
-    await check_access(browser, site, f"/rules/{rule}")

@@ -19,7 +19,6 @@ from butlers.host.metrics import Metrics
 from butlers.host.scheduler import JobRunningElsewhere, Scheduler
 from butlers.modules.memory import MemoryModule
 from dashboard.conftest import Site, open_page
-from dashboard.page_checks import check_access
 from memory.memory_fixtures import build_tenant_server, serve_http
 
 
@@ -201,23 +200,6 @@ async def test_a_page_without_its_database_is_503_and_tries_again_by_itself(butl
             assert "This page tries again by itself." in response.text
 
 
-async def test_looking_at_the_system_page_changes_nothing(site, tools, archive):
-    await tools.fact("blue")
-    before = await archive.everything(tools.tenant)
-    assert (await site.get("/system")).status_code == 200
-    assert await archive.everything(tools.tenant) == before
-
-
 async def test_the_backlog_of_another_tenant_is_not_counted(site, stranger, butler):
     await stranger("memory_store_episode", content="a secret", butler=butler.config.butler.name)
     assert "No episode waits." in (await site.get("/system")).text
-
-
-async def test_the_system_page_is_accessible(browser, butler, memory, caller, tools):
-    await tools("memory_store_episode", content="We met.", butler=butler.config.butler.name)
-
-    async def nothing(_: Caller) -> dict[str, int]:
-        return {}
-
-    async with site_with_jobs(butler, memory, caller.tenant, make_job("tidy_up_everything", nothing)) as (site, _):
-        await check_access(browser, site, "/system")

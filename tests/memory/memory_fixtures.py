@@ -43,12 +43,22 @@ def write_butler(at: Path, name: str, extra: str = "") -> Path:
     return folder
 
 
+_BOUND_TOOLS: dict[int, tuple[Memory, list[BoundTool]]] = {}
+
+
+def _bound_tools(butler: Butler, memory: Memory) -> list[BoundTool]:
+    """Return the tools of a memory, made once: they do not depend on the tenant."""
+    if id(memory) not in _BOUND_TOOLS:
+        # With the memory itself, whose id no other one may get.
+        _BOUND_TOOLS[id(memory)] = memory, [BoundTool(tool, memory) for tool in butler.modules[0].tools()]
+    return _BOUND_TOOLS[id(memory)][1]
+
+
 def build_tenant_server(butler: Butler, memory: Memory, tenant: str, **auth: Any) -> Server:
     """Build a server whose local callers belong to that tenant."""
     config = butler.config.butler.model_copy(update={"auth": AuthConfig(tenant=tenant, **auth)})
-    tools = [BoundTool(tool, memory) for tool in butler.modules[0].tools()]
     guard = make_auth_provider(config.auth, butler.database) if auth else None
-    return build_server(config, butler.database, tools, {}, Metrics(), guard=guard)
+    return build_server(config, butler.database, _bound_tools(butler, memory), {}, Metrics(), guard=guard)
 
 
 class QuietServer(uvicorn.Server):

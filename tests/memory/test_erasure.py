@@ -35,8 +35,8 @@ async def tables_with(archive, *texts: str) -> dict[str, int]:
     found = {}
     for table in await tables(archive):
         (row,) = await archive.rows(
-            f"select count(*) as n from {table} t where t::text ilike any ($1::text[])",
-            [f"%{text}%" for text in texts],
+            f"select count(*) as n from {table} t where lower(t::text) like any ($1::text[])",
+            [f"%{text.lower()}%" for text in texts],
         )
         if row["n"]:
             found[table] = row["n"]

@@ -10,7 +10,6 @@ import pytest
 
 from butlers import db
 from butlers.caller import Caller
-from butlers.errors import Forbidden
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
 from butlers.modules.memory.domain.model import MemoryType, SearchMode
@@ -320,12 +319,15 @@ async def test_the_record_of_the_job_has_what_was_measured(fresh_butler):
     assert set(done["indexes"]) == set(TABLES)
 
 
-async def test_without_the_owner_upkeep_says_what_is_missing(fresh_butler):
+async def test_without_the_owner_upkeep_changes_nothing_and_says_what_waits_for_it(fresh_butler):
+    await set_row_estimate(fresh_butler, "facts", index_upkeep.MAX_IVFFLAT_ROWS + 1)
     alone = await db.connect(fresh_butler.butler.location.dsn, pool_size=1)
     try:
-        with pytest.raises(Forbidden, match="BUTLERS_ADMIN_DATABASE_URL"):
-            await index_upkeep.maintain_indexes(
-                replace(fresh_butler.memory, database=alone), fresh_butler.butler.caller()
-            )
+        memory = replace(fresh_butler.memory, database=alone)
+        result = await index_upkeep.maintain_indexes(memory, fresh_butler.butler.caller())
     finally:
         await alone.close()
+    assert (result["rebuilt"], result["outgrown"]) == ([], ["facts"])
+    assert result["indexes"]["facts"]["method"] == "ivfflat"
+    assert result["indexes"]["facts"]["decision"] == "outgrown: the owner has to rebuild it"
+    assert result["indexes"]["rules"]["decision"] == "kept"

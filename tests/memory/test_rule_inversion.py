@@ -149,7 +149,11 @@ async def test_one_event_tells_of_the_inversion_and_not_what_it_said(memory, cal
     (event,) = [each for each in await archive.events(caller.tenant) if each["event_type"] == "rule_inverted"]
     assert (event["entity_type"], event["entity_id"]) == ("rule", rule)
     assert (event["actor"], event["request_id"]) == ("somebody", caller.request_id)
-    assert json.loads(event["payload"]) == {"butler": memory.butler, "maturity": "anti_pattern"}
+    payload = json.loads(event["payload"])
+    assert (payload["maturity"], payload["before"]["maturity"]) == ("anti_pattern", "candidate")
+    assert (payload["permanence"], payload["before"]["permanence"]) == ("permanent", "standard")
+    assert (payload["decay_rate"], payload["before"]["decay_rate"]) == (0, 0.01)
+    assert "seafood" not in event["payload"]
     assert (await archive.row("rule", rule))["content"] == WARNING, "and not a warning of a warning"
 
 

@@ -79,7 +79,7 @@ async def test_undoing_twice_changes_nothing(actor, tools, archive, caller):
     await actor.forget(FACT, fact)
     before = await archive.everything(caller.tenant)
     assert await actor.preview(done) is None
-    assert await actor.undo(done) == {"request_id": done, "undone": [], "already": True}
+    assert await actor.undo(done) == {"request_id": done, "undone": [], "number": 0, "already": True}
     assert await archive.everything(caller.tenant) == before
 
 
@@ -351,3 +351,15 @@ def test_undoing_random_acts_from_the_last_to_the_first_restores_every_row(loop,
         loop.run_until_complete(check_undo(memory, archive, steps))
 
     check()
+
+
+@pytest.mark.parametrize("record_type", ["idea", None, "fact"])
+async def test_an_imported_event_about_anything_is_not_undone(actor, archive, caller, record_type):
+    await archive.connection.execute(
+        "insert into memory_events (tenant_id, event_type, entity_type, entity_id, request_id, payload)"
+        """ values ($1, 'fact_confirmed', $2, gen_random_uuid(), 'imported', '{"before": {"confidence": 1}}')""",
+        caller.tenant, record_type,
+    )  # fmt: skip
+    assert await actor.preview("imported") is None
+    with pytest.raises(Conflict):
+        await actor.undo("imported")

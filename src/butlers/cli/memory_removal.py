@@ -1,4 +1,4 @@
-"""The `butlers memory retract-from` and `erase` commands."""
+"""The `butlers memory retract-from`, `revert-inversion` and `erase` commands."""
 
 import sys
 from typing import Annotated, Any
@@ -55,6 +55,29 @@ async def retract_from(
 
 
 @command
+async def revert_inversion(
+    folder: Folder,
+    rule_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the rule that became a warning.")],
+    tenant: Tenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a warning back into the rule it was. Its marks stay, and one more harm makes it a warning again.
+
+    Example: `butlers memory revert-inversion . 3f2a8c1e-…`
+    """
+    from butlers.cli import memory_views
+    from butlers.modules.memory.operations import rule_inversion
+    from butlers.modules.memory.operations.idempotency import Request
+    from butlers.modules.memory.tools.arguments import parse_id
+
+    parsed_id = parse_id("ID", rule_id)
+    async with open_memory(folder, tenant) as (memory, caller):
+        request = Request("revert_inversion", {"rule_id": str(parsed_id)})
+        result = await rule_inversion.revert_inversion(memory, caller, parsed_id, request)
+    show(result, memory_views.record, as_json=as_json)
+
+
+@command
 async def erase(
     folder: Folder,
     what: Annotated[str, typer.Argument(metavar="WHAT", help="episode, fact, rule, entity or tenant.")],
@@ -95,4 +118,4 @@ def _ask(question: str, refusal: str) -> None:
     ask(question, refusal)
 
 
-COMMANDS = (retract_from, erase)
+COMMANDS = (retract_from, revert_inversion, erase)

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from butlers.app import Butler
 from butlers.caller import current_caller
 from butlers.dashboard import authentication, forms, rendering, static_files
+from butlers.dashboard.admission import Admission
 from butlers.dashboard.page import NOBODY, Page
 from butlers.dashboard.pages import ROUTES, PageRoute
 from butlers.dashboard.pages.live import LiveUpdates
@@ -46,7 +47,8 @@ _TOO_LARGE = 413
 def build_application(butler: Butler, server: Server) -> ASGIApp:
     """Return the dashboard of a butler."""
     limits = server.config.limits
-    dashboard = _Dashboard(butler, server, RateLimit(limits.calls_per_second, limits.burst))
+    admission = Admission(tenants=server.rate, networks=RateLimit(limits.calls_per_second, limits.burst))
+    dashboard = _Dashboard(butler, server, admission)
     routes: list[BaseRoute] = [Route("/static/{digest}/{name}", static_files.serve)]
     routes += [Route(each.path, dashboard.endpoint(each), methods=[each.method]) for each in ROUTES]
     application = Starlette(
@@ -70,8 +72,7 @@ class _Dashboard:
 
     butler: Butler
     server: Server
-    anonymous_rate: RateLimit
-    """The rate of requests without a caller, for each network they come from."""
+    admission: Admission
 
     def endpoint(self, route: PageRoute) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a page: it authenticates, limits, times and logs the request."""
@@ -81,7 +82,9 @@ class _Dashboard:
             page = replace(self._page(request), max_form_bytes=route.max_form_bytes)
             try:
                 if route.needs_login:
-                    page = await self._identified(page)
+                    page = await self.admission.admit(page)
+                else:
+                    self.admission.admit_anonymous(page)
                 response = await self._serve(page, route)
             except Exception as error:  # noqa: BLE001 — the reader gets a page, the log gets the rest
                 response = await self._error_page(page, error)
@@ -95,8 +98,7 @@ class _Dashboard:
         status = error.status_code if isinstance(error, HTTPException) else 500
         page = self._page(request)
         try:
-            page = await self._identified(page)
-            self._charge(page)
+            page = await self.admission.admit(page)
         except Overloaded as overloaded:
             return await self._error_page(page, overloaded)
         except Fault:
@@ -109,14 +111,8 @@ class _Dashboard:
         caller = replace(self.butler.caller(actor=NOBODY), via="dashboard", request_id=str(uuid4()))
         return Page(request, self.butler, self.server, caller, request.scope.get("prefix", ""))
 
-    async def _identified(self, page: Page) -> Page:
-        """Return the page with its caller; unchanged if they have to log in."""
-        caller = await authentication.identify(page)
-        return replace(page, caller=caller) if caller else page
-
     async def _serve(self, page: Page, route: PageRoute) -> Response:
         caller = page.caller
-        self._charge(page)
         if not route.needs_login:
             return await self._handle(page, route)
         if caller.actor == NOBODY:
@@ -126,14 +122,6 @@ class _Dashboard:
         if caller.home_tenant and (question := await _question_before_visit(page, route)):
             return question
         return await self._handle(page, route)
-
-    def _charge(self, page: Page) -> None:
-        """Take the request from the rate of its tenant, or of the network it comes from. Raises `Overloaded`."""
-        calls = forms.count_calls(page.request, page.max_form_bytes)
-        if page.caller.actor == NOBODY:
-            self.anonymous_rate.take(authentication.client_network(page.request), calls=calls)
-        else:
-            self.server.rate.take(page.caller.home_tenant or page.caller.tenant, calls=calls)
 
     async def _handle(self, page: Page, route: PageRoute) -> Response:
         seconds = self.server.config.limits.call_timeout_seconds

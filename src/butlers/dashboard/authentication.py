@@ -31,15 +31,37 @@ class Login(NamedTuple):
     expires_at: datetime | None = None
 
 
-async def identify(page: Page) -> Caller | None:
-    """Return the caller of a page, or None if they have to log in.
+def sent_credential(page: Page) -> str:
+    """Return the bearer credential or the cookie of a request; empty without one."""
+    return _bearer(page) or page.request.cookies.get(cookie_name(page)) or ""
+
+
+async def authenticate(page: Page) -> Caller | None:
+    """Return the caller of a request, or None if they have to log in."""
+    caller = await _find_caller(page)
+    return replace(caller, via="dashboard", request_id=page.caller.request_id) if caller else None
+
+
+async def _find_caller(page: Page) -> Caller | None:
+    if page.server.config.auth.mode == "local":
+        return replace(page.caller, actor="local")
+    if (credential := _bearer(page)) and page.server.guard is not None:
+        token = await page.server.guard.verify_token(credential)
+        return auth.caller_from_token(token, butler=page.caller.butler, request_id="") if token else None
+    session = await current_session(page)
+    return session.caller if session else None
+
+
+def _bearer(page: Page) -> str:
+    scheme, _, credential = page.request.headers.get("authorization", "").partition(" ")
+    return credential if scheme.lower() == "bearer" else ""
+
+
+def within_tenant(page: Page, caller: Caller) -> Caller:
+    """Return the caller in the tenant that the path names, or in their own.
 
     Raises `NotFound` for another tenant's pages unless the caller is an elevated admin.
     """
-    caller = await _authenticate(page)
-    if caller is None:
-        return None
-    caller = replace(caller, via="dashboard", request_id=page.caller.request_id)
     tenant = page.request.scope.get("tenant")
     if tenant is None:
         return caller
@@ -47,17 +69,6 @@ async def identify(page: Page) -> Caller | None:
         return caller.within(validate_tenant(tenant))
     except (Forbidden, InvalidInput):
         raise NotFound("there is no such page", hint="Use the links above.") from None
-
-
-async def _authenticate(page: Page) -> Caller | None:
-    if page.server.config.auth.mode == "local":
-        return replace(page.caller, actor="local")
-    scheme, _, credential = page.request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and page.server.guard is not None:
-        token = await page.server.guard.verify_token(credential)
-        return auth.caller_from_token(token, butler=page.caller.butler, request_id="") if token else None
-    session = await current_session(page)
-    return session.caller if session else None
 
 
 async def current_session(page: Page) -> browser_sessions.BrowserSession | None:

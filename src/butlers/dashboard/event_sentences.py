@@ -24,6 +24,7 @@ _VERBS = {
     "rule_marked_helpful": "marked as helpful",
     "rule_marked_harmful": "marked as harmful",
     "rule_inverted": "turned into a warning",
+    "rule_inversion_reverted": "turned back into a rule",
     "episode_consolidation_failed": "could not consolidate",
     "episode_dead_lettered": "dead-lettered",
     "episode_expired": "deleted, because it expired,",
@@ -32,6 +33,7 @@ _VERBS = {
     "memory_imported": "imported",
     "tenant_erased": "erased",
     "browser_session_ended": "ended",
+    "job_requested": "started",
 }
 _THINGS = {
     "tenant": "everything in this tenant",
@@ -54,6 +56,8 @@ def object_name(row: Record) -> str:
     if row["name"] is not None:
         return str(row["name"])
     kind = row["entity_type"] or "memory"
+    if kind == "job":
+        return f"the job {row['payload'].get('job', '')}"
     if kind in _THINGS:
         return _THINGS[kind]
     several = row["payload"].get("episode_ids")

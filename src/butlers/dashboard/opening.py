@@ -1,6 +1,7 @@
 """The address of a running butler's dashboard, with a ticket where a login is needed."""
 
 import os
+import sys
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
@@ -28,11 +29,18 @@ async def dashboard_address(folder: Path, port: int | None, tenant: str | None) 
         raise ConfigurationFault(
             "the dashboard is turned off", hint="Set `enabled = true` under [butler.dashboard] in butler.toml."
         )
-    base = http_address(butler.http.host, port or butler.port)
-    require_own_listener(folder, port or butler.port, listening_users(port or butler.port))
+    port = port or butler.port
+    base = http_address(butler.http.host, port)
     await _require_running(base, butler.name)
+    users = listening_users(port)
+    require_own_listener(folder, port, users)
     if butler.auth.mode == "local":
         return f"{base}{butler.dashboard.base_path}/"
+    if not users:
+        raise Unavailable(
+            f"the system does not tell who listens on the port {port}, so no ticket is made",
+            hint="Run `butlers open` as the user who runs the butler, or log in with a key.",
+        )
     return f"{base}{butler.dashboard.base_path}/login#ticket={await _make_ticket(config, tenant)}"
 
 
@@ -55,7 +63,7 @@ async def _require_running(base: str, name: str) -> None:
 def require_own_listener(folder: Path, port: int, users: AbstractSet[int]) -> None:
     """Raise `Unavailable` if another user listens on the port: any process can answer with the butler's name.
 
-    Allowed are this user, the owner of the butler's folder, and root. Only Linux tells who listens.
+    Allowed are this user, the owner of the butler's folder, and root.
     """
     allowed = {os.geteuid(), folder.stat().st_uid, _ROOT}
     if not users <= allowed:
@@ -66,12 +74,32 @@ def require_own_listener(folder: Path, port: int, users: AbstractSet[int]) -> No
 
 
 def listening_users(port: int) -> set[int]:
-    """Return the ids of the users who listen on a TCP port; none where the system does not tell."""
+    """Return the ids of the users who listen on a TCP port, as far as the system tells.
+
+    Linux tells of every user. Other systems tell of the processes that this user may look into.
+    """
+    return _users_of_sockets(port) if sys.platform == "linux" else users_of_processes(port)
+
+
+def _users_of_sockets(port: int) -> set[int]:
     found = set()
     for table in _TABLES_OF_SOCKETS:
         with suppress(OSError):
             rows = [line.split() for line in table.read_text().splitlines()[1:]]
             found |= {int(row[7]) for row in rows if row[3] == _LISTEN and row[1].endswith(f":{port:04X}")}
+    return found
+
+
+def users_of_processes(port: int) -> set[int]:
+    """Return the ids of the users whose visible processes listen on a TCP port."""
+    import psutil
+
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            sockets = process.net_connections("tcp")
+            if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets):
+                found.add(process.uids().effective)
     return found
 
 

@@ -144,6 +144,7 @@ _DONE = {
     "updated": "Changed",
     "superseded": "Replaced",
     "moved": "Moved",
+    "inversion_reverted": "Made a rule again:",
     "marked_helpful": "Marked as helpful:",
     "marked_harmful": "Marked as harmful:",
     "looked_at": "Looked at",

@@ -32,12 +32,14 @@ _DONE = {
     "requeued": "queued",
     "superseded": "replaced",
     "related": "kept",
+    "inversion_reverted": "made",
 }
 _AFTER = {
     "marked_helpful": "as helpful",
     "marked_harmful": "as harmful",
     "requeued": "again",
     "related": "beside a similar one",
+    "inversion_reverted": "a rule again",
 }
 _UNDONE = "_undone"
 _HAPPENED = {
@@ -111,8 +113,10 @@ def summarize(events: Iterable[Mapping[str, Any]], max_lines: int) -> Sequence[L
     for event in events:
         groups.setdefault((event["request_id"] or str(event["occurred_at"]), event["event_type"]), []).append(event)
     lines: list[Line] = []
-    for group in groups.values():
-        single = group if len(group) <= _MAX_SINGLE else group[:1]
-        number = 1 if len(group) <= _MAX_SINGLE else len(group)
+    for (_, event_type), group in groups.items():
+        # An episode has no name: two lines about two of them would read the same.
+        is_single = len(group) <= (1 if event_type.startswith("episode_") else _MAX_SINGLE)
+        single = group if is_single else group[:1]
+        number = 1 if is_single else len(group)
         lines += [Line(each["occurred_at"], describe(each), each, number) for each in single]
     return sorted(lines, key=lambda line: line.at, reverse=True)[:max_lines]

@@ -95,7 +95,7 @@ def _harmful_rules(health: Health) -> Finding | None:
     content, harms = health.harmful_rules[0]
     text = f"{_waiting(len(health.harmful_rules), 'rule')} did harm"
     if len(health.harmful_rules) == 1:
-        text += " once" if harms == 1 else f" {_word(harms)} times"
+        text += {1: " once", 2: " twice"}.get(harms, f" {_word(harms)} times")
     return Finding("waits", text, content, "Review", "/review", {"of": "harmful"})
 
 

@@ -19,7 +19,7 @@ from butlers.dashboard.pages.route import PageRoute
 from butlers.errors import Conflict, InvalidInput, NotFound
 from butlers.modules.memory.domain.entities import EntityChange
 from butlers.modules.memory.domain.entity_resolution import NameMatch, ResolutionHints
-from butlers.modules.memory.domain.model import MemoryEdit, MemoryType, Permanence
+from butlers.modules.memory.domain.model import MemoryEdit, MemoryType, NewRule, Permanence
 from butlers.modules.memory.operations import (
     bulk,
     consolidation,
@@ -29,11 +29,14 @@ from butlers.modules.memory.operations import (
     looking,
     management,
     retraction,
+    rule_inversion,
     twins,
     undo,
+    writing,
 )
 from butlers.modules.memory.operations.idempotency import Request, find_answer, refuse_id_of_call
 from butlers.modules.memory.runtime import Memory
+from butlers.visible_text import escape_control_characters
 
 MAX_KEY_CHARACTERS = 100
 
@@ -117,6 +120,11 @@ async def edit(act: Act) -> Any:
     return await editing.edit(act.memory, act.caller, act.memory_type, act.id(), change, act.request)
 
 
+async def store_rule(act: Act) -> Any:
+    """Store a rule from the form of the empty list."""
+    return await writing.store_rule(act.memory, act.caller, NewRule(content=act.text("content")), act.request)
+
+
 async def mark_helpful(act: Act) -> Any:
     """Count a success of a rule."""
     return await feedback.mark_helpful(act.memory, act.caller, act.id(), act.request)
@@ -125,6 +133,11 @@ async def mark_helpful(act: Act) -> Any:
 async def mark_harmful(act: Act) -> Any:
     """Count a harm of a rule, with its reason."""
     return await feedback.mark_harmful(act.memory, act.caller, act.id(), act.text("reason") or None, act.request)
+
+
+async def revert_inversion(act: Act) -> Any:
+    """Turn a warning into the rule it was."""
+    return await rule_inversion.revert_inversion(act.memory, act.caller, act.id(), act.request)
 
 
 async def move(act: Act) -> Any:
@@ -187,7 +200,8 @@ async def merge(act: Act) -> Any:
         return stored
     source, target = act.id("source"), act.id("target")
     name = (await entities.get(act.memory, act.caller, source))["canonical_name"]
-    if act.text("name") != name.strip():
+    # Hidden characters are shown as escapes, which is what a reader can type.
+    if act.text("name") not in {name.strip(), escape_control_characters(name).strip()}:
         raise InvalidInput("the name is not that of the entity that goes", hint="Go back and type it as it is shown.")
     return await entities.merge(act.memory, act.caller, source, target, act.request)
 
@@ -315,8 +329,10 @@ _HANDLERS: dict[str, ActHandler] = {
     "restore": restore,
     "correct": correct,
     "edit": edit,
+    "store-rule": store_rule,
     "helpful": mark_helpful,
     "harmful": mark_harmful,
+    "revert-inversion": revert_inversion,
     "move": move,
     "entity": change_entity,
     "retry": retry,

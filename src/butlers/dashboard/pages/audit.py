@@ -4,14 +4,14 @@ import asyncio
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 from uuid import UUID
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from butlers.dashboard.event_sentences import object_name, verb_for
 from butlers.dashboard.listing import Facet, ListQuery
@@ -102,17 +102,25 @@ async def _can_undo(page: Page, request_id: str | None) -> bool:
 async def download_audit(page: Page) -> Response:
     """Return the events that match as CSV."""
     query = ListQuery.read(page, "/audit.csv", **_LABELS)
-    found = await viewing_audit.export_events(page.memory, page.caller, event_filter(query))
-    # In a thread: a whole file takes some tenths of a second, and other calls go on meanwhile.
-    text = await asyncio.to_thread(_write_csv, found)
+    batches = viewing_audit.export_events(page.memory, page.caller, event_filter(query))
+    # The first batch before the answer begins: an error is then a page.
+    first = await anext(batches)
     headers = {"Content-Disposition": 'attachment; filename="audit.csv"'}
-    return Response(text, media_type="text/csv", headers=headers)
+    return StreamingResponse(_stream_csv(first, batches), media_type="text/csv", headers=headers)
 
 
-def _write_csv(found: ListPage) -> str:
+async def _stream_csv(first: ListPage, others: AsyncIterator[ListPage]) -> AsyncIterator[str]:
+    # In a thread: a batch takes some milliseconds, and other calls go on meanwhile.
+    yield await asyncio.to_thread(_write_csv, first, _COLUMNS)
+    async for batch in others:
+        yield await asyncio.to_thread(_write_csv, batch)
+
+
+def _write_csv(found: ListPage, columns: Sequence[str] = ()) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(_COLUMNS)
+    if columns:
+        writer.writerow(columns)
     writer.writerows([_as_cell(value) for value in _csv_row(row)] for row in found.rows)
     if found.older:
         writer.writerow([f"The file ends after {MAX_EXPORTED} events. Older ones: until={found.older.value}."])

@@ -1,11 +1,12 @@
 """Live updates: one watcher a process looks for new events of the tenants whose pages are open."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from butlers.caller import Caller
 from butlers.dashboard.page import Page
@@ -35,30 +36,33 @@ class LiveUpdates:
         self._tenants: dict[str, _WatchedTenant] = {}
         self._watcher: asyncio.Task[None] | None = None
 
-    async def changes(self, memory: Memory, caller: Caller) -> AsyncGenerator[str]:
-        """Yield a server-sent event for each change of the tenant, until the butler stops."""
-        tenant = self._tenants.setdefault(caller.tenant, _WatchedTenant(caller))
+    def reserve(self, caller: Caller) -> "asyncio.Event | None":
+        """Take a place for a page, to be released; None if its tenant has half of the places that others leave."""
+        own = len(self._tenants[caller.tenant].pages) if caller.tenant in self._tenants else 0
+        others = sum(len(each.pages) for each in self._tenants.values()) - own
+        if own >= (_MAX_OPEN_PAGES - others) / 2:
+            return None
         changed = asyncio.Event()
-        tenant.pages.add(changed)
+        self._tenants.setdefault(caller.tenant, _WatchedTenant(caller)).pages.add(changed)
+        return changed
+
+    def release(self, caller: Caller, changed: asyncio.Event) -> None:
+        """Free the place of a page."""
+        tenant = self._tenants[caller.tenant]
+        tenant.pages.discard(changed)
+        if not tenant.pages:
+            del self._tenants[caller.tenant]
+
+    async def changes(self, memory: Memory, changed: asyncio.Event) -> AsyncGenerator[str]:
+        """Yield a server-sent event for each change of the tenant, until the butler stops."""
         if self._watcher is None or self._watcher.done():
             self._watcher = asyncio.create_task(self._watch(memory))
-        try:
-            yield "retry: 5000\n\n"
-            while not self._stopping.is_set():
-                await self._wait(changed)
-                if changed.is_set():
-                    changed.clear()
-                    yield "event: change\ndata: \n\n"
-        finally:
-            tenant.pages.discard(changed)
-            if not tenant.pages:
-                self._tenants.pop(caller.tenant, None)
-
-    def has_room(self, tenant: str) -> bool:
-        """Return whether another page of a tenant may listen: it gets half of the places that others leave."""
-        own = len(self._tenants[tenant].pages) if tenant in self._tenants else 0
-        others = sum(len(each.pages) for each in self._tenants.values()) - own
-        return own < (_MAX_OPEN_PAGES - others) / 2
+        yield "retry: 5000\n\n"
+        while not self._stopping.is_set():
+            await self._wait(changed)
+            if changed.is_set():
+                changed.clear()
+                yield "event: change\ndata: \n\n"
 
     async def _wait(self, changed: asyncio.Event) -> None:
         """Return when the tenant changed or the butler stops."""
@@ -83,13 +87,29 @@ class LiveUpdates:
             await asyncio.sleep(_INTERVAL_SECONDS)
 
 
+class _LiveResponse(StreamingResponse):
+    """The stream of a page; its place is free again however the response ends, also before the stream begins."""
+
+    def __init__(self, changes: AsyncGenerator[str], release: Callable[[], None]) -> None:
+        super().__init__(changes, media_type="text/event-stream", headers=_HEADERS)
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._release()
+
+
 async def live(page: Page) -> Response:
     """Stream a signal for each change of the tenant's memories; it has no content."""
+    memory, caller = page.memory, page.caller
     updates: LiveUpdates = page.request.app.state.live_updates
-    if not updates.has_room(page.caller.tenant):
+    changed = updates.reserve(caller)
+    if changed is None:
         raise Overloaded("too many pages are open", hint="Reload this page to see changes.")
-    changes = updates.changes(page.memory, page.caller)
-    return StreamingResponse(changes, media_type="text/event-stream", headers=_HEADERS)
+    # From here to the response's own `finally`, nothing waits and nothing raises.
+    return _LiveResponse(updates.changes(memory, changed), lambda: updates.release(caller, changed))
 
 
 ROUTES = (PageRoute("/live", live),)

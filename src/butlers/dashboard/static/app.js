@@ -33,9 +33,7 @@ function move(step) {
 let lastBox = null;
 function countSelected() {
   const chosen = all("input[name=id]:checked").length;
-  for (const button of all("[data-count]")) {
-    button.textContent = chosen ? `${button.dataset.count} ${chosen}` : button.dataset.count;
-  }
+  for (const button of all("[data-count]")) button.textContent = button.dataset.count + (chosen ? ` ${chosen}` : "");
 }
 document.addEventListener("click", (event) => {
   const box = event.target.closest?.("input[name=id]");
@@ -48,8 +46,17 @@ document.addEventListener("click", (event) => {
   lastBox = box;
   countSelected();
 });
-document.addEventListener("change", (event) => {
-  if (event.target.closest("form[data-submit-on-change]")) event.target.form.requestSubmit();
+document.addEventListener("change", ({ target }) => target.closest("form[data-submit-on-change]") && target.form.requestSubmit());
+
+// A correction: what it removes and adds, below its field.
+document.addEventListener("input", ({ target: field }) => {
+  if (!field.matches("[data-diff]")) return;
+  const [old, now] = [field.defaultValue, field.value].map((text) => text.split(/(?<=\s)/));
+  let [start, end] = [0, 0];
+  while (start < Math.min(old.length, now.length) && old[start] === now[start]) start += 1;
+  while (end < Math.min(old.length, now.length) - start && old.at(-1 - end) === now.at(-1 - end)) end += 1;
+  const part = (tag, words) => Object.assign(document.createElement(tag), { textContent: words.slice(start, words.length - end).join("") });
+  one("output", field.form).replaceChildren(old.slice(0, start).join(""), part("del", old), part("ins", now), old.slice(old.length - end).join(""));
 });
 
 // Keys.
@@ -69,9 +76,7 @@ document.addEventListener("keydown", (event) => {
   const act = pending ? one(`header a[data-key="${CSS.escape(event.key)}"]`) : one(`main [data-act="${CSS.escape(event.key)}"]`);
   const handler = act ? () => act.click() : pending ? null : keys[event.key];
   if (event.key !== "g") pending = "";
-  if (!handler) return;
-  event.preventDefault();
-  handler();
+  if (handler) { event.preventDefault(); handler(); }
 });
 
 // Live: fetch this page again on a signal and replace its content, unless the reader is busy in it.

@@ -21,6 +21,7 @@ from butlers.modules.memory.operations import cleanup, consolidation, decay_swee
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS, configured_defaults
 
+_CHECK_TENANT = "default"
 # The first use writes and loads the model, which takes seconds.
 _MODEL_TIMEOUT_SECONDS = 60.0
 
@@ -105,7 +106,7 @@ class MemoryModule:
 
     async def checks(self) -> Sequence[Check]:
         """The checks of `butlers doctor`."""
-        return [await self._check_model(), await self._check_backlog()]
+        return [await self._check_model(), await self._check_backlog(), await self._check_indexes()]
 
     async def _check_model(self, seconds: float = _MODEL_TIMEOUT_SECONDS) -> Check:
         version = self.state.embedder.version
@@ -130,3 +131,14 @@ class MemoryModule:
             "; ".join([*parts, *([f"{dead} dead-lettered"] if dead else [])]) or "no pending episodes",
             "Run `butlers memory dead-letters DIR` to see why, and again with --retry to retry them." if dead else "",
         )
+
+    async def _check_indexes(self) -> Check:
+        """Check that no index waits for the owner: the job rebuilds it only in a process that knows the owner."""
+        caller = Caller(tenant=_CHECK_TENANT, butler=self.state.butler, actor="doctor")
+        outgrown = (await index_upkeep.report_outgrown(self.state, caller))["outgrown"]
+        if outgrown and not self.state.database.has_owner:
+            found = f"{', '.join(outgrown)} outgrew the vector index, and this process can't rebuild it"
+            fix = "Run `butlers jobs run DIR index_upkeep` with BUTLERS_ADMIN_DATABASE_URL set to the owner."
+            return Check("vector indexes", "warn", found, fix)
+        waiting = f"index_upkeep rebuilds that of {', '.join(outgrown)}" if outgrown else "they fit their tables"
+        return Check("vector indexes", "ok", waiting)

@@ -41,6 +41,7 @@ def nearest_pairs(items: Sequence[Comparable], min_similarity: float, limit: int
     found = {
         (first, second): similarity
         for members in groups.values()
+        if len(members) > 1
         for first, second, similarity in _pairs_of_group(vectors, labels, np.array(members), min_similarity, limit)
     }
     ranked = sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -59,13 +60,15 @@ def _pairs_of_group(
     found: list[tuple[int, int, float]] = []
     for start in range(0, len(members), _BLOCK):
         rows, others = members[start : start + _BLOCK], members[start:]
-        similarities = np.triu(vectors[rows] @ vectors[others].T, k=1)
-        ours, theirs = labels[rows][:, None], labels[others][None, :]
-        near = (similarities >= min_similarity) & ((ours == theirs) | (ours == 0) | (theirs == 0))
-        first, second = np.nonzero(near)
-        best = np.argsort(-similarities[first, second], kind="stable")[:limit]
-        found += [
-            (int(rows[first[each]]), int(others[second[each]]), float(similarities[first[each], second[each]]))
-            for each in best
-        ]
+        similarities = vectors[rows] @ vectors[others].T
+        # Each pair once, and few of them: everything else is asked of the near ones alone.
+        first, second = np.nonzero(similarities >= min_similarity)
+        is_once = first < second
+        first, second = first[is_once], second[is_once]
+        ours, theirs = labels[rows[first]], labels[others[second]]
+        may_be_one = (ours == theirs) | (ours == 0) | (theirs == 0)
+        first, second = first[may_be_one], second[may_be_one]
+        values = similarities[first, second]
+        best = np.argsort(-values, kind="stable")[:limit]
+        found += zip(rows[first[best]].tolist(), others[second[best]].tolist(), values[best].tolist(), strict=True)
     return found

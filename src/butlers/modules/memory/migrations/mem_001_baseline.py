@@ -3,16 +3,21 @@
 import logging
 
 from alembic import op
-from sqlalchemy.exc import DBAPIError
 
-from butlers.migrate import MigrationFault, as_connecting_role, run_sql_file
+from butlers.migrate import (
+    MigrationFault,
+    as_connecting_role,
+    create_extension,
+    refuse_old_extension,
+    run_sql_file,
+)
+from butlers.modules.memory.migrations import MEMORY
 
 revision = "mem_001"
 down_revision = None
 branch_labels = ("memory",)
 depends_on = "core_001"
 
-MIN_PGVECTOR = (0, 7)
 log = logging.getLogger("butlers.migrate")
 
 
@@ -35,45 +40,27 @@ def downgrade() -> None:
 def _create_extensions() -> None:
     with as_connecting_role(op.get_bind()):
         _require_vector()
-        missing = [name for name in ("uuid-ossp", "pg_trgm", "unaccent") if not _create_extension(name)]
-    if missing:
+        reasons = {name: create_extension(op.get_bind(), name) for name in ("uuid-ossp", "pg_trgm", "unaccent")}
+    if missing := [name for name, reason in reasons.items() if reason]:
         log.info("going on without extensions this server or role can't create: %s", ", ".join(missing))
 
 
 def _require_vector() -> None:
-    if not _create_extension("vector"):
+    if reason := create_extension(op.get_bind(), "vector"):
         raise MigrationFault(
-            "mem_001 needs the extension vector, and it can't be created here",
+            f"mem_001 needs the extension vector, and it can't be created here: {reason}",
             hint="Ask the server's administrator to install pgvector and to run: CREATE EXTENSION vector;",
         )
     version, schema = (
         op.get_bind()
         .exec_driver_sql("""
-            select e.extversion, n.nspname
-              from pg_extension e
-              join pg_namespace n on n.oid = e.extnamespace
-             where e.extname = 'vector'
+            select extversion, extnamespace::regnamespace::text from pg_extension where extname = 'vector'
         """)
         .one()
     )
-    if tuple(int(part) for part in version.split(".")[:2]) < MIN_PGVECTOR:
-        raise MigrationFault(
-            f"mem_001 needs pgvector 0.7 or newer, and this database has {version}",
-            hint="Install a newer pgvector and run: ALTER EXTENSION vector UPDATE;",
-        )
+    refuse_old_extension("vector", version, MEMORY.extensions["vector"])
     if schema != "public":
         raise MigrationFault(
             f"mem_001 needs the extension vector in the schema public, and it is in {schema}",
             hint="Run: ALTER EXTENSION vector SET SCHEMA public;",
         )
-
-
-def _create_extension(name: str) -> bool:
-    """Whether the extension exists now; a failed attempt leaves the transaction usable."""
-    connection = op.get_bind()
-    try:
-        with connection.begin_nested():
-            connection.exec_driver_sql(f'create extension if not exists "{name}" with schema public')
-    except DBAPIError:
-        return False
-    return True

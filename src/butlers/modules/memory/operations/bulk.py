@@ -1,23 +1,34 @@
 """Acts on many memories at once: confirm, forget, restore or tag, in one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
-
-import asyncpg
 
 from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS, Connection
 from butlers.errors import Conflict, InvalidInput, NotFound
 from butlers.modules.memory.domain.model import MemoryEdit, MemoryType
+from butlers.modules.memory.domain.record_state import State
 from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.idempotency import Answer, Request, find_answer, run_once
-from butlers.modules.memory.operations.undo import MAX_EVENTS
+from butlers.modules.memory.operations.undo import BATCH, MAX_EVENTS
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import facts, memories, rules, states
+from butlers.modules.memory.store import facts, memories, states
+from butlers.modules.memory.store.states import States
 
 MAX_MEMORIES = MAX_EVENTS
 """No more than can be undone together."""
 _EVENTS = {"confirm": "confirmed", "forget": "forgotten", "restore": "restored", "tag": "edited"}
+
+
+class TooManySelected(InvalidInput):
+    """More memories are selected than one act may change."""
+
+    hint = "Narrow the filter, for example by a subject, a scope or a tag, and act on one part after the other."
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"one act changes {MAX_MEMORIES:,} memories at most, so that it can be undone, and more are selected"
+        )
 
 
 async def act_on_many(
@@ -43,19 +54,23 @@ async def act_on_many(
     async def work(tx: Connection) -> Answer:
         if memory_type is MemoryType.FACT:
             await facts.lock_keys_of_facts(tx, caller, distinct)
-        before = await states.lock(tx, caller, memory_type, distinct)
-        if not before:
+        await states.lock_rows(tx, caller, memory_type, distinct)
+        found = changed = 0
+        # One transaction: the act is done whole or not at all. In batches, so that no other call waits for it.
+        for start in range(0, len(distinct), BATCH):
+            before = await states.fetch(tx, caller, memory_type, distinct[start : start + BATCH])
+            touched = await _perform(tx, caller, memory_type, before, act, tags)
+            await append_changes(
+                tx, caller, f"{memory_type}_{_EVENTS[act]}", memory_type, touched, always=act == "confirm"
+            )
+            found, changed = found + len(before), changed + len(touched)
+        if not found:
             raise NotFound(f"there is no such {memory_type}", hint="Reload the list and select rows again.")
-        changed = await _perform(tx, caller, memory_type, distinct, act, tags)
         if not changed:
             raise Conflict(
                 "nothing was changed", hint="None of the selected memories is in a state to be changed so."
             )
-        touched = {each: before[each] for each in changed}
-        await append_changes(
-            tx, caller, f"{memory_type}_{_EVENTS[act]}", memory_type, touched, always=act == "confirm"
-        )
-        return {"act": act, "changed": len(changed), "left_alone": len(distinct) - len(changed)}
+        return {"act": act, "changed": changed, "left_alone": len(distinct) - changed}
 
     transaction = memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS)
     return await run_once(transaction, caller, request, work)
@@ -67,7 +82,7 @@ def _check(memory_type: MemoryType, ids: Sequence[UUID], act: str, tags: Sequenc
     if not ids:
         raise InvalidInput("nothing is selected", hint="Select rows, then choose what to do with them.")
     if len(ids) > MAX_MEMORIES:
-        raise InvalidInput(f"{len(ids)} are too many", hint=f"Select {MAX_MEMORIES} at most.")
+        raise TooManySelected
     if memory_type is MemoryType.EPISODE and act in {"confirm", "tag"}:
         raise InvalidInput("episodes can only be forgotten or restored", hint="Choose forget or restore.")
     if act == "tag" and not tags:
@@ -75,36 +90,36 @@ def _check(memory_type: MemoryType, ids: Sequence[UUID], act: str, tags: Sequenc
 
 
 async def _perform(
-    tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID], act: str, tags: Sequence[str]
-) -> list[UUID]:
-    """Carry out the act and return the ids that it changed."""
+    tx: Connection, caller: Caller, memory_type: MemoryType, before: States, act: str, tags: Sequence[str]
+) -> States:
+    """Carry out the act and return the states before of those that it changed."""
+    ids = list(before)
+    changed: Iterable[UUID]
     if act == "confirm":
-        return sorted(await memories.confirm_many(tx, caller, memory_type, ids))
-    if act == "forget":
-        return sorted(await memories.forget(tx, caller, memory_type, ids))
-    if act == "restore":
-        return [each for each in ids if await _try_restore(tx, caller, memory_type, each)]
-    return await _add_tags(tx, caller, memory_type, ids, tags)
-
-
-async def _try_restore(tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> bool:
-    """Restore a memory in a savepoint; return False if it is not forgotten or another fact has its key."""
-    try:
-        async with tx.transaction():
-            return await memories.restore(tx, caller, memory_type, memory_id) is not None
-    except asyncpg.UniqueViolationError:
-        return False
+        changed = await memories.confirm_many(tx, caller, memory_type, ids)
+    elif act == "forget":
+        changed = await memories.forget(tx, caller, memory_type, ids)
+    elif act == "restore":
+        changed = await memories.restore_many(tx, caller, memory_type, ids)
+    else:
+        changed = await _add_tags(tx, caller, memory_type, before, tags)
+    return {each: before[each] for each in changed}
 
 
 async def _add_tags(
-    tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID], tags: Sequence[str]
+    tx: Connection, caller: Caller, memory_type: MemoryType, before: States, tags: Sequence[str]
 ) -> list[UUID]:
-    table = facts if memory_type is MemoryType.FACT else rules
-    found = await states.fetch(tx, caller, memory_type, ids)
-    changed = []
-    for memory_id, state in found.items():
-        combined = tuple(dict.fromkeys([*state["tags"], *tags]))
-        change = MemoryEdit(tags=combined)
-        if list(combined) != state["tags"] and await table.edit(tx, caller, memory_id, change):
-            changed.append(memory_id)
-    return changed
+    tagged = {each: _with_tags(state, tags) for each, state in before.items() if _is_live(state)}
+    changed = {each: state for each, state in tagged.items() if state["tags"] != before[each]["tags"]}
+    await states.write(tx, caller, memory_type, changed)
+    return list(changed)
+
+
+def _is_live(state: State) -> bool:
+    return state.get("validity", "active") == "active" and not state.get("forgotten", False)
+
+
+def _with_tags(state: State, tags: Sequence[str]) -> State:
+    """Return a state with these tags added. Raises `InvalidInput` if they are too many or too long."""
+    edit = MemoryEdit(tags=tuple(dict.fromkeys([*state["tags"], *tags])))
+    return {**state, "tags": list(edit.tags or ())}

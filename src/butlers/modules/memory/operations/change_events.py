@@ -29,7 +29,7 @@ async def append_changes(
     With `always`, a record without a difference has an event too.
     """
     after = await states.fetch(tx, caller, record_type, before)
-    appended = []
+    appended, words = [], {}
     for record_id, state in after.items():
         changed = difference(before[record_id], state)
         if not changed.after and not always:
@@ -37,7 +37,9 @@ async def append_changes(
         told = {name: state[name] for name in _ALWAYS_TOLD if name in state}
         appended.append(Event(event_type, record_type, record_id, {**(payload or {}), **told, **changed.payload}))
         if changed.words.after:
-            await edit_history.remember(tx, caller, record_type, record_id, changed.words)
+            words[record_id] = changed.words
+    if words:
+        await edit_history.remember(tx, caller, record_type, words)
     if appended:
         await events.append(tx, caller, *appended)
     return after

@@ -1,25 +1,22 @@
 """Decay sweep: facts and rules without confirmation fade and expire, and harmful rules become anti-patterns."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS
 from butlers.errors import Unavailable
-from butlers.modules.memory.domain.maturity import anti_pattern_content
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.batching import Progress, callers_by_tenant, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
+from butlers.modules.memory.operations.rule_inversion import invert_rules
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import decay_sweep, events
-from butlers.modules.memory.store.decay_sweep import MIN_ID, HarmfulRule, SweepPage, Thresholds
-from butlers.modules.memory.store.embedding_versions import EmbeddedText
-from butlers.modules.memory.store.events import Event
+from butlers.modules.memory.store import decay_sweep, rule_inversion
+from butlers.modules.memory.store.decay_sweep import MIN_ID, SweepPage, Thresholds
 
 ACTOR = "sweep"
 PAGE_SIZE = 1_000
-INVERSION_BATCH = 50
 MIN_EXPIRY_ALLOWANCE = 100
 """Memories a sweep may always expire: `max_expired_share` of a small tenant is close to zero."""
 KINDS = (MemoryType.FACT, MemoryType.RULE)
@@ -98,7 +95,7 @@ async def preview(memory: Memory, caller: Caller, *, all_tenants: bool = False) 
         async with memory.transaction(each, seconds=WRITE_TIMEOUT_SECONDS) as tx:
             for kind in KINDS:
                 report.add(kind, await decay_sweep.preview_sweep(tx, each, kind, _thresholds(memory)))
-            report.rules_inverted += len(await decay_sweep.rules_to_invert(tx, each, MIN_ID, PAGE_SIZE))
+            report.rules_inverted += len(await rule_inversion.rules_to_invert(tx, each, MIN_ID, PAGE_SIZE))
         report.tenants += 1
     return {"dry_run": True, **asdict(report), "warnings": []}
 
@@ -139,36 +136,3 @@ def _cap_warning(memory: Memory, caller: Caller, held_back: int) -> str:
     )
     memory.warn(warning)
     return warning
-
-
-async def invert_rules(memory: Memory, caller: Caller) -> int:
-    """Turn the tenant's harmful rules into anti-patterns; return their number."""
-    after, inverted = MIN_ID, 0
-    while True:
-        async with memory.transaction(caller) as tx:
-            harmful = await decay_sweep.rules_to_invert(tx, caller, after, INVERSION_BATCH)
-        if not harmful:
-            return inverted
-        warnings = [anti_pattern_content(rule.content, rule.reasons) for rule in harmful]
-        vectors = await memory.embedder.embed_batch(warnings, tenant=caller.tenant)
-        embedded = [EmbeddedText(vector, memory.embedder.version.id) for vector in vectors]
-        inverted += await retry_when_busy(
-            _write_inversions, memory, caller, list(zip(harmful, warnings, embedded, strict=True))
-        )
-        after = harmful[-1].id
-
-
-async def _write_inversions(
-    memory: Memory, caller: Caller, inversions: Sequence[tuple[HarmfulRule, str, EmbeddedText]]
-) -> int:
-    async with memory.write_transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        inverted = [
-            rule.id
-            for rule, warning, embedded in inversions
-            if await decay_sweep.invert_rule(tx, caller, rule, warning, embedded)
-        ]
-        payload = {"maturity": "anti_pattern"}
-        await events.append(
-            tx, caller, *(Event("rule_inverted", MemoryType.RULE, each, payload) for each in inverted)
-        )
-    return len(inverted)

@@ -32,8 +32,12 @@ class IndexMeasurement:
 
 
 async def maintain_indexes(memory: Memory, caller: Caller) -> JobResult:
-    """Measure each index against an exact scan and rebuild it where needed; searches stay possible."""
-    del caller
+    """Measure each index against an exact scan and rebuild it where needed; searches stay possible.
+
+    Only the owner of the tables can. A process without its credentials returns what it would rebuild.
+    """
+    if not memory.database.has_owner:
+        return await report_outgrown(memory, caller)
     rebuilt: list[str] = []
     report: dict[str, Any] = {}
     async with memory.database.owner_connection() as owner:
@@ -50,6 +54,18 @@ async def maintain_indexes(memory: Memory, caller: Caller) -> JobResult:
             after = _describe(index, measured) if measured else report[index.table]["before"]
             report[index.table] = {**report[index.table], **after}
     return {"rebuilt": rebuilt, "indexes": report}
+
+
+async def report_outgrown(memory: Memory, caller: Caller) -> JobResult:
+    """Return the tables that have outgrown their index, from the catalog alone: nothing is measured or changed."""
+    async with memory.database.transaction(caller) as tx:
+        indexes = await vector_indexes.list_vector_indexes(tx)
+    outgrown = [index.table for index in indexes if _decide(index, None)[1] is not None]
+    report = {}
+    for index in indexes:
+        decision = "outgrown: the owner has to rebuild it" if index.table in outgrown else "kept"
+        report[index.table] = {"decision": decision, **_describe(index, None)}
+    return {"rebuilt": [], "outgrown": outgrown, "indexes": report}
 
 
 def _decide(index: VectorIndex, measured: IndexMeasurement | None) -> tuple[str, bool | None]:

@@ -47,8 +47,7 @@ async def find_twins(memory: Memory, caller: Caller) -> list[Twins]:
         newest_facts = await twins.newest_facts(tx, caller, version, MAX_COMPARED)
         newest_rules = await twins.newest_rules(tx, caller, version, MAX_COMPARED)
     # Outside a transaction and off the event loop: the largest product takes some tenths of a second.
-    near_facts = await asyncio.to_thread(_near_pairs, newest_facts, _comparable_fact)
-    near_rules = await asyncio.to_thread(_near_pairs, newest_rules, _comparable_rule)
+    near_facts, near_rules = await asyncio.to_thread(_near_facts_and_rules, newest_facts, newest_rules)
     async with memory.transaction(caller) as tx:
         facts = (await twins.unlinked(tx, caller, "fact", near_facts))[:MAX_PAIRS]
         rules = (await twins.unlinked(tx, caller, "rule", near_rules))[:MAX_PAIRS]
@@ -73,6 +72,12 @@ def _comparable_fact(row: Mapping[str, Any]) -> Comparable:
 def _comparable_rule(row: Mapping[str, Any]) -> Comparable:
     """A rule is compared with those of its scope and the global ones."""
     return Comparable(row["embedding"], ("rules",), None if row["scope"] == GLOBAL else row["scope"])
+
+
+def _near_facts_and_rules(
+    facts: Sequence[Mapping[str, Any]], rules: Sequence[Mapping[str, Any]]
+) -> tuple[list[Pair], list[Pair]]:
+    return _near_pairs(facts, _comparable_fact), _near_pairs(rules, _comparable_rule)
 
 
 def _near_pairs(

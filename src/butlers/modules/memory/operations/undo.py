@@ -1,6 +1,6 @@
 """Undo of one call: every record it changed gets back the state before it, as its events tell it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -22,11 +22,15 @@ from butlers.modules.memory.domain.record_state import (
 )
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import edit_history, entities, events, facts, links, states
+from butlers.modules.memory.store import edit_history, entities, events, facts, links, rule_inversion, states
+from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import Event, EventKind, RecordedEvent
 
-MAX_EVENTS = 5_000
+MAX_EVENTS = 10_000
 """Events of one call that can be undone together."""
+BATCH = 100
+"""Records that are read and written at a time."""
+_MAX_DESCRIBED = 100
 _MAX_PLANNED = 100
 """A page plans the undo of a call with as many events; a larger one takes too long to plan for a look."""
 _CREATIONS = frozenset({"fact_created", "rule_created"})
@@ -37,9 +41,17 @@ _REASONS = {
     "entity_merge": "a merge of entities is final",
     "episode_requeued": "consolidation may have read the episode by now; forget it to take it out of the queue",
     "episode_consolidated": "it is a consolidation run; retract what came from its episodes instead",
+    "rule_inverted": "it is a sweep; undo the inversion on the page of the rule instead",
 }
 
-RecordKey = tuple[str, UUID]
+_REVERTED = "rule_inversion_reverted"
+_RECORD_TYPES = ("entity", "fact", "rule", "episode")
+"""In the order in which their rows are locked."""
+
+Records = Mapping[str, Sequence[UUID]]
+"""The ids of records by their type."""
+Warnings = Mapping[UUID, tuple[str, EmbeddedText]]
+"""The contents of warnings with their vectors, by the id of the rule."""
 
 
 @dataclass(slots=True)
@@ -63,9 +75,10 @@ class Reversal:
         return difference(self.now, self.before)
 
     @property
-    def becomes_live(self) -> bool:
-        """Whether it is a fact that gets a key."""
-        return self.record_type == "fact" and self.before.get("validity") == "active"
+    def takes_key(self) -> bool:
+        """Whether it is a fact that becomes live, or live under another key."""
+        is_live = self.record_type == "fact" and self.before.get("validity") == "active"
+        return is_live and not self.change.after.keys().isdisjoint({"validity", "entity_id"})
 
     def undone_event(self, each: RecordedEvent, request_id: str) -> Event:
         """The event that says that one event is undone, with the values that are set."""
@@ -78,25 +91,57 @@ class Reversal:
 async def undo(memory: Memory, caller: Caller, request_id: str, request: Request) -> Answer:
     """Undo everything that one call changed, in one transaction; undoing it again changes nothing.
 
-    Raises `NotFound` if the call changed nothing, and `Conflict` if something changed since or can't be undone.
+    The answer has the number of records and describes the first of them. Raises `NotFound` if the call changed
+    nothing, and `Conflict` if something changed since or can't be undone.
     """
+    warnings = await _embed_warnings(memory, caller, request_id)
 
     async def work(tx: Connection) -> Answer:
         await events.lock_request(tx, caller, request_id)
         if await events.is_undone(tx, caller, request_id):
-            return {"request_id": request_id, "undone": [], "already": True}
-        reversals = await _plan(tx, caller, request_id, lock=True)
-        try:
-            await _write(tx, caller, reversals)
-        except asyncpg.UniqueViolationError as violation:
-            raise CannotUndo(_taken(violation)) from None
-        undone = [each.undone_event(event, request_id) for each in reversals for event in each.events]
-        await events.append(tx, caller, *undone)
+            return {"request_id": request_id, "undone": [], "number": 0, "already": True}
+        records = await _reversible_records(tx, caller, request_id)
+        await _lock(tx, caller, request_id, records)
+        described = await _reverse(tx, caller, request_id, records, warnings)
         await edit_history.delete_of_request(tx, caller, request_id)
-        return {"request_id": request_id, "undone": [_describe(each) for each in reversals]}
+        return {"request_id": request_id, "undone": described, "number": sum(map(len, records.values()))}
 
-    transaction = memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS)
+    transaction = memory.write_transaction(caller, seconds=WRITE_TIMEOUT_SECONDS)
     return await run_once(transaction, caller, request, work)
+
+
+async def _reverse(
+    tx: Connection, caller: Caller, request_id: str, records: Records, warnings: Warnings
+) -> list[dict[str, Any]]:
+    """Give every record its state before the call, batch by batch; return what was done with the first of them."""
+    described: list[dict[str, Any]] = []
+    taking_keys: list[UUID] = []
+    try:
+        for batch in _batches(records):
+            reversals = await _plan(tx, caller, request_id, *batch)
+            described += map(_describe, reversals[: _MAX_DESCRIBED - len(described)])
+            taking_keys += [each.record_id for each in reversals if each.takes_key]
+            await _write(tx, caller, request_id, [each for each in reversals if not each.takes_key], warnings)
+        # Facts that take a key come last: those that have it are out of the way by then.
+        for batch in _batches({"fact": taking_keys}):
+            reversals = await _plan(tx, caller, request_id, *batch)
+            await _check_keys(tx, caller, reversals)
+            await _write(tx, caller, request_id, reversals, warnings)
+    except asyncpg.UniqueViolationError as violation:
+        raise CannotUndo(_taken(violation)) from None
+    return described
+
+
+async def _embed_warnings(memory: Memory, caller: Caller, request_id: str) -> Warnings:
+    """Return the warnings that rules were before the call reverted their inversion, with their vectors."""
+    async with memory.transaction(caller) as tx:
+        kinds = await events.kinds_of_request(tx, caller, request_id)
+        if not any(each.event_type == _REVERTED for each in kinds):
+            return {}
+        found = await events.of_request(tx, caller, request_id, MAX_EVENTS)
+        reverted = [each.entity_id for each in found if each.event_type == _REVERTED]
+        contents = await rule_inversion.warnings_of(tx, caller, reverted)
+    return {each: (content, await memory.embed(caller, content)) for each, content in contents.items()}
 
 
 async def preview_undo(memory: Memory, caller: Caller, request_id: str) -> list[dict[str, Any]] | None:
@@ -105,9 +150,12 @@ async def preview_undo(memory: Memory, caller: Caller, request_id: str) -> list[
         if await events.is_undone(tx, caller, request_id):
             return None
         try:
-            return [_describe(each) for each in await _plan(tx, caller, request_id, lock=False)]
+            records = await _reversible_records(tx, caller, request_id)
+            reversals = [each for batch in _batches(records) for each in await _plan(tx, caller, request_id, *batch)]
+            await _check_keys(tx, caller, reversals)
         except (Conflict, NotFound):
             return None
+    return [_describe(each) for each in reversals]
 
 
 async def can_undo(memory: Memory, caller: Caller, request_id: str) -> bool:
@@ -152,67 +200,67 @@ def _taken(violation: asyncpg.UniqueViolationError) -> str:
     return "another entity has the name by now" if is_name else "another fact has the key by now"
 
 
-async def _plan(tx: Connection, caller: Caller, request_id: str, *, lock: bool) -> list[Reversal]:
-    """Return the reversals of a call; with `lock`, the records stay locked until the transaction ends."""
-    found = await events.of_request(tx, caller, request_id, MAX_EVENTS + 1)
-    _check_reversible(found, request_id)
-    reversals: dict[RecordKey, Reversal] = {}
-    for event in found:
-        reversals.setdefault(event.record, Reversal(*event.record)).events.append(event)
-    if lock:
-        await _lock_keys(tx, caller, reversals.values())
-    await _add_states(tx, caller, reversals.values(), lock=lock)
-    words = await edit_history.of_request(tx, caller, request_id)
-    later = await _changes_since(tx, caller, request_id, reversals)
-    for key, each in reversals.items():
-        each.before = _state_before(each, words.get(key), later.get(key, ()))
-    await _check_keys(tx, caller, list(reversals.values()))
+async def _reversible_records(tx: Connection, caller: Caller, request_id: str) -> Records:
+    """Return the records that a call changed. Raises `NotFound` without any, and `CannotUndo` for a reason."""
+    kinds = await events.kinds_of_request(tx, caller, request_id)
+    if not kinds:
+        raise NotFound(f"no call {request_id} changed anything", hint="The audit trail has the ids of the calls.")
+    if sum(each.number for each in kinds) > MAX_EVENTS:
+        raise CannotUndo(f"it has more than {MAX_EVENTS:,} events")
+    for each in kinds:
+        if reason := _refusal(each):
+            raise CannotUndo(reason)
+    records = await events.records_of_request(tx, caller, request_id)
+    if not records.keys() <= set(_RECORD_TYPES):
+        raise CannotUndo("it changed something that is neither a memory nor an entity")
+    return records
+
+
+def _batches(records: Records) -> Iterator[tuple[str, Sequence[UUID]]]:
+    """Yield the records of each type in batches: a large one would hold up other calls while it is decoded."""
+    for record_type, ids in records.items():
+        for start in range(0, len(ids), BATCH):
+            yield record_type, ids[start : start + BATCH]
+
+
+async def _lock(tx: Connection, caller: Caller, request_id: str, records: Records) -> None:
+    """Lock the keys of the facts, those of the entities they came from included, and then the records."""
+    moved_from = await events.former_entities(tx, caller, request_id)
+    for entity_id in sorted(moved_from):
+        await entities.lock_live(tx, caller, entity_id)
+    await facts.lock_keys_of_facts(tx, caller, records.get("fact", ()), moved_from)
+    for record_type in _RECORD_TYPES:
+        if ids := records.get(record_type):
+            await states.lock_rows(tx, caller, record_type, ids)
+
+
+async def _plan(
+    tx: Connection, caller: Caller, request_id: str, record_type: str, ids: Sequence[UUID]
+) -> list[Reversal]:
+    """Return the reversals of some records of one type."""
+    found = await states.fetch(tx, caller, record_type, ids)
+    for each in ids:
+        if each not in found:
+            raise CannotUndo(f"the {record_type} {each} was deleted since")
+    reversals = {each: Reversal(record_type, each, now=found[each]) for each in ids}
+    for event in await events.of_records(tx, caller, request_id, record_type, ids):
+        reversals[event.entity_id].events.append(event)
+    words = await edit_history.of_records(tx, caller, request_id, record_type, ids)
+    later = await _changes_since(tx, caller, request_id, reversals.values())
+    for each, reversal in reversals.items():
+        reversal.before = _state_before(reversal, words.get(each), later.get(each, ()))
     return list(reversals.values())
 
 
-def _check_reversible(found: Sequence[RecordedEvent], request_id: str) -> None:
-    if not found:
-        raise NotFound(f"no call {request_id} changed anything", hint="The audit trail has the ids of the calls.")
-    if len(found) > MAX_EVENTS:
-        raise CannotUndo(f"it has more than {MAX_EVENTS:,} events")
-    for each in found:
-        kind = EventKind(each.event_type, 1, has_before="before" in each.payload, is_undo="undone" in each.payload)
-        if reason := _refusal(kind):
-            raise CannotUndo(reason)
-
-
-async def _lock_keys(tx: Connection, caller: Caller, reversals: Iterable[Reversal]) -> None:
-    """Lock the keys of the facts, those of the entities they came from included, before any row."""
-    moved_from = {
-        UUID(former)
-        for each in reversals
-        for event in each.events
-        if each.record_type == "fact" and (former := event.payload.get("before", {}).get("entity_id"))
-    }
-    for entity_id in sorted(moved_from):
-        await entities.lock_live(tx, caller, entity_id)
-    fact_ids = [each.record_id for each in reversals if each.record_type == "fact"]
-    await facts.lock_keys_of_facts(tx, caller, fact_ids, moved_from)
-
-
-async def _add_states(tx: Connection, caller: Caller, reversals: Iterable[Reversal], *, lock: bool) -> None:
-    read = states.lock if lock else states.fetch
-    for record_type in ("entity", "fact", "rule", "episode"):
-        of_type = {each.record_id: each for each in reversals if each.record_type == record_type}
-        found = await read(tx, caller, record_type, of_type) if of_type else {}
-        for record_id, each in of_type.items():
-            if record_id not in found:
-                raise CannotUndo(f"the {record_type} {record_id} was deleted since")
-            each.now = found[record_id]
-
-
 async def _changes_since(
-    tx: Connection, caller: Caller, request_id: str, reversals: Mapping[RecordKey, Reversal]
-) -> dict[RecordKey, list[RecordedEvent]]:
-    moments = {key: max(event.occurred_at for event in each.events) for key, each in reversals.items()}
-    later: dict[RecordKey, list[RecordedEvent]] = {}
+    tx: Connection, caller: Caller, request_id: str, reversals: Iterable[Reversal]
+) -> dict[UUID, list[RecordedEvent]]:
+    moments = {
+        (each.record_type, each.record_id): max(event.occurred_at for event in each.events) for each in reversals
+    }
+    later: dict[UUID, list[RecordedEvent]] = {}
     for event in await events.changes_since(tx, caller, request_id, moments):
-        later.setdefault(event.record, []).append(event)
+        later.setdefault(event.entity_id, []).append(event)
     return later
 
 
@@ -245,24 +293,37 @@ def _forgotten(record_type: str, state: State) -> State:
 
 
 async def _check_keys(tx: Connection, caller: Caller, reversals: Sequence[Reversal]) -> None:
-    """Raise `CannotUndo` if another live fact has the key of a fact that becomes live."""
+    """Raise `CannotUndo` if another live fact has the key that a fact takes."""
     wanted = {
         each.record_id: UUID(entity_id) if (entity_id := each.before["entity_id"]) else None
         for each in reversals
-        if each.becomes_live
+        if each.takes_key
     }
-    leaving = [each.record_id for each in reversals if each.record_type == "fact" and not each.becomes_live]
+    leaving = [
+        each.record_id for each in reversals if each.record_type == "fact" and each.before.get("validity") != "active"
+    ]
     holders = await facts.key_holders(tx, caller, wanted, leaving) if wanted else {}
     for fact_id, holder in holders.items():
         raise CannotUndo(f"the fact {holder} has the key of the fact {fact_id} by now")
 
 
-async def _write(tx: Connection, caller: Caller, reversals: Sequence[Reversal]) -> None:
-    # Facts that become live come last: those that have their keys are out of the way by then.
-    for each in sorted(reversals, key=lambda one: (one.becomes_live, one.record_type, one.record_id)):
-        if each.change.after:
-            await states.write(tx, caller, each.record_type, each.record_id, each.before)
+async def _write(
+    tx: Connection, caller: Caller, request_id: str, reversals: Sequence[Reversal], warnings: Warnings
+) -> None:
+    """Write the states before the call of records of one type, and the events that say so."""
+    if not reversals:
+        return
+    changed = {each.record_id: each.before for each in reversals if each.change.after}
+    if changed:
+        await states.write(tx, caller, reversals[0].record_type, changed)
+    for each in reversals:
         for event in each.events:
             if event.event_type in {"fact_related", "rule_related"}:
                 other = UUID(event.payload["related_to"])
                 await links.delete_related(tx, caller, each.record_type, each.record_id, other)
+            if event.event_type == _REVERTED:
+                warning = warnings.get(each.record_id)
+                if warning is None or not await rule_inversion.warn_again(tx, caller, each.record_id, *warning):
+                    raise CannotUndo(f"the rule {each.record_id} has another content by now")
+    undone = [each.undone_event(event, request_id) for each in reversals for event in each.events]
+    await events.append(tx, caller, *undone)

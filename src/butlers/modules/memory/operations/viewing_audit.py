@@ -1,6 +1,6 @@
 """The audit trail for people: events by filter with the present names of their memories. Reading changes nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -22,6 +22,7 @@ from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import viewing_audit as queries
 
 MAX_EXPORTED = 10_000
+_EXPORTED_AT_ONCE = 500
 VIA = ("tool", "dashboard", "consolidation", "job")
 
 Record = Mapping[str, Any]
@@ -81,15 +82,24 @@ async def count_events_without(memory: Memory, caller: Caller, filters: Mapping[
         return {name: (await _count(tx, caller, wanted)).total for name, wanted in filters.items()}
 
 
-async def export_events(memory: Memory, caller: Caller, wanted: EventFilter) -> ListPage:
-    """Return the newest events that match, up to `MAX_EXPORTED`; `older` is the last one if there are more."""
-    async with memory.transaction(caller) as tx:
-        # A filter without an index may need to look at every event: a file is complete, or says that it is not.
-        rows = await _events(tx, caller, wanted, Start(), 2**31, MAX_EXPORTED + 1)
-        shown = rows[:MAX_EXPORTED]
-        named = await _with_names(tx, caller, shown)
-    last = Position(shown[-1]["occurred_at"], shown[-1]["id"]) if len(rows) > MAX_EXPORTED else None
-    return ListPage(named, older=last)
+async def export_events(memory: Memory, caller: Caller, wanted: EventFilter) -> AsyncIterator[ListPage]:
+    """Yield the newest events that match, up to `MAX_EXPORTED`, in batches; the last has `older` if there are more.
+
+    A filter without an index may need to look at every event: a file is complete, or says that it is not.
+    """
+    start, left = Start(), MAX_EXPORTED
+    while True:
+        async with memory.transaction(caller) as tx:
+            size = min(_EXPORTED_AT_ONCE, left)
+            rows = await _events(tx, caller, wanted, start, 2**31, size + 1)
+            shown = rows[:size]
+            named = await _with_names(tx, caller, shown)
+        left -= len(shown)
+        last = Position(shown[-1]["occurred_at"], shown[-1]["id"]) if len(rows) > len(shown) else None
+        yield ListPage(named, older=last if left == 0 else None)
+        if last is None or left == 0:
+            return
+        start = Start(last)
 
 
 async def _events(

@@ -19,7 +19,14 @@ MAX_CHARACTERS = 20_000
 MAX_EVENTS, MAX_EVIDENCE, MAX_VERSIONS, MAX_MARKS, MAX_DERIVED, MAX_FACTS, MAX_NAMES = 200, 20, 7, 100, 100, 100, 10
 _SEARCHED_CHARACTERS = 4_000
 _LISTED_CHARACTERS = 400
-_CONFIRMING = {"created": "stored", "confirmed": "confirmed", "restored": "restored", "edited": "edited"}
+_CONFIRMING = {
+    "created": "stored",
+    "confirmed": "confirmed",
+    "restored": "restored",
+    "edited": "edited",
+    "inverted": "became a warning",
+    "inversion_reverted": "became a rule again",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Lists of facts, rules, episodes and entities for people: filters, facets and pages. They change nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -8,7 +8,6 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.errors import InvalidInput
 from butlers.modules.memory.domain import decay
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.paging import (
@@ -157,24 +156,37 @@ async def count_without(memory: Memory, caller: Caller, filters: Mapping[str, Me
         return {name: (await _count(tx, caller, wanted)).total for name, wanted in filters.items()}
 
 
-async def matching_ids(memory: Memory, caller: Caller, wanted: MemoryFilter) -> list[UUID]:
-    """Return the ids of the facts or rules that a list shows on all its pages.
+async def matching_ids(memory: Memory, caller: Caller, wanted: MemoryFilter, max_rows: int) -> list[UUID]:
+    """Return the ids of the facts or rules that a list shows on all its pages, up to a number; newest first."""
+    newest = replace(wanted, sort="newest")
 
-    Raises `InvalidInput` if that takes a look at more than `MAX_SCANNED`.
-    """
-    async with memory.transaction(caller) as tx:
-        scan = {**wanted.scan_conditions(), **place(Start()), "max_scanned": MAX_SCANNED + 1}
-        if await queries.last_scanned(tx, caller, **scan):
-            raise _too_many(f"{wanted.memory_type}s", "a subject or an entity")
-        rows = await _matching(memory, tx, caller, replace(wanted, sort="newest"), Start(), MAX_SCANNED)
-    return [row["id"] for row in rows]
+    async def fetch(tx: Connection, start: Start, rows: int) -> Sequence[Record]:
+        return await _matching(memory, tx, caller, newest, start, rows)
+
+    async def last(tx: Connection, start: Start) -> Record | None:
+        return await queries.last_scanned(
+            tx, caller, **wanted.scan_conditions(), **place(start), max_scanned=MAX_SCANNED
+        )
+
+    return await _ids_of_all_pages(memory, caller, fetch, last, max_rows)
 
 
-def _too_many(what: str, narrower: str) -> InvalidInput:
-    return InvalidInput(
-        f"all that match can't be selected among more than {MAX_SCANNED:,} {what}",
-        hint=f"Narrow the filter by {narrower}, or select rows.",
-    )
+async def _ids_of_all_pages(
+    memory: Memory,
+    caller: Caller,
+    fetch: Callable[[Connection, Start, int], Awaitable[Sequence[Record]]],
+    last_scanned: Callable[[Connection, Start], Awaitable[Record | None]],
+    max_rows: int,
+) -> list[UUID]:
+    """Return the ids that a list has, up to a number. Each transaction looks at `MAX_SCANNED` rows."""
+    ids: list[UUID] = []
+    start: Start | None = Start()
+    while start is not None and len(ids) < max_rows:
+        async with memory.transaction(caller) as tx:
+            ids += [row["id"] for row in await fetch(tx, start, max_rows - len(ids))]
+            last = await last_scanned(tx, start)
+        start = Start(Position(last["created_at"], last["id"])) if last else None
+    return ids
 
 
 async def find_by_id(memory: Memory, caller: Caller, first_id: UUID, last_id: UUID) -> list[Record]:
@@ -302,18 +314,19 @@ async def list_episodes(memory: Memory, caller: Caller, wanted: EpisodeFilter, s
     return MemoryList(page, to_counts(counts))
 
 
-async def matching_episode_ids(memory: Memory, caller: Caller, wanted: EpisodeFilter) -> list[UUID]:
-    """Return the ids of the episodes that a list shows on all its pages.
+async def matching_episode_ids(memory: Memory, caller: Caller, wanted: EpisodeFilter, max_rows: int) -> list[UUID]:
+    """Return the ids of the episodes that a list shows on all its pages, up to a number; newest first."""
 
-    Raises `InvalidInput` if that takes a look at more than `MAX_SCANNED`.
-    """
-    limits = {"max_scanned": MAX_SCANNED, "max_rows": MAX_SCANNED}
-    async with memory.transaction(caller) as tx:
-        scan = {**wanted.scan_conditions(), **place(Start()), "max_scanned": MAX_SCANNED + 1}
-        if await queries.last_scanned_episode(tx, caller, **scan):
-            raise _too_many("episodes", "a butler or a session")
-        rows = await queries.episodes(tx, caller, **wanted.conditions(), **place(Start()), **limits)
-    return [row["id"] for row in rows]
+    async def fetch(tx: Connection, start: Start, rows: int) -> Sequence[Record]:
+        limits = {"max_scanned": MAX_SCANNED, "max_rows": rows}
+        return await queries.episodes(tx, caller, **wanted.conditions(), **place(start), **limits)
+
+    async def last(tx: Connection, start: Start) -> Record | None:
+        return await queries.last_scanned_episode(
+            tx, caller, **wanted.scan_conditions(), **place(start), max_scanned=MAX_SCANNED
+        )
+
+    return await _ids_of_all_pages(memory, caller, fetch, last, max_rows)
 
 
 async def count_episodes_without(

@@ -1,14 +1,11 @@
-"""Queries of the decay sweep: pages of decaying facts and rules, and rules to invert."""
+"""Queries of the decay sweep: pages of decaying facts and rules."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection, Database
 from butlers.modules.memory.domain.model import MemoryType
-from butlers.modules.memory.domain.text import truncate_for_index
-from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import caller_payload
 from butlers.modules.memory.store.statements import statements
 
@@ -34,15 +31,6 @@ class SweepPage:
     expired: int
     held_back: int = 0
     last: UUID = MIN_ID
-
-
-@dataclass(frozen=True, slots=True)
-class HarmfulRule:
-    """A rule that is to become an anti-pattern."""
-
-    id: UUID
-    content: str
-    reasons: Sequence[str]
 
 
 async def list_tenants(database: Database) -> list[str]:
@@ -84,25 +72,3 @@ async def preview_sweep(tx: Connection, caller: Caller, memory_type: MemoryType,
     """What a sweep of a type would do without a cap."""
     row = await _sql.preview_sweep(tx, tenant_id=caller.tenant, memory_type=memory_type, **asdict(thresholds))
     return SweepPage(**row)
-
-
-async def rules_to_invert(tx: Connection, caller: Caller, after: UUID, limit: int) -> list[HarmfulRule]:
-    """The next rules after an id that are to become anti-patterns."""
-    rows = _sql.rules_to_invert(tx, tenant_id=caller.tenant, after=after, max_rows=limit)
-    return [HarmfulRule(**row) async for row in rows]
-
-
-async def invert_rule(
-    tx: Connection, caller: Caller, rule: HarmfulRule, content: str, embedded: EmbeddedText
-) -> bool:
-    """Turn a rule into an anti-pattern with that content; False where the rule changed meanwhile."""
-    inverted = await _sql.invert_rule(
-        tx,
-        tenant_id=caller.tenant,
-        id=rule.id,
-        original=rule.content,
-        content=content,
-        searchable=truncate_for_index(content),
-        **embedded._asdict(),
-    )
-    return inverted is not None

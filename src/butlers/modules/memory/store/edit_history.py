@@ -1,5 +1,6 @@
 """Queries on the edit_history table: the words that edits replaced."""
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -10,23 +11,27 @@ from butlers.modules.memory.store.statements import statements
 _sql = statements("edit_history")
 
 
-async def remember(tx: Connection, caller: Caller, record_type: str, record_id: UUID, words: Difference) -> None:
-    """Keep the words of a record before and after the current call."""
+async def remember(tx: Connection, caller: Caller, record_type: str, words: Mapping[UUID, Difference]) -> None:
+    """Keep the words of records before and after the current call."""
     await _sql.remember(
         tx,
         tenant_id=caller.tenant,
         request_id=caller.request_id,
         record_type=record_type,
-        record_id=record_id,
-        before=dict(words.before),
-        after=dict(words.after),
+        record_ids=list(words),
+        before=[dict(each.before) for each in words.values()],
+        after=[dict(each.after) for each in words.values()],
     )
 
 
-async def of_request(tx: Connection, caller: Caller, request_id: str) -> dict[tuple[str, UUID], Difference]:
-    """The words that a call replaced, by type and id of the record."""
-    rows = _sql.of_request(tx, tenant_id=caller.tenant, request_id=request_id)
-    return {(row["record_type"], row["record_id"]): Difference(row["before"], row["after"]) async for row in rows}
+async def of_records(
+    tx: Connection, caller: Caller, request_id: str, record_type: str, ids: Sequence[UUID]
+) -> dict[UUID, Difference]:
+    """The words that a call replaced in some records, by the id of the record."""
+    rows = _sql.of_records(
+        tx, tenant_id=caller.tenant, request_id=request_id, record_type=record_type, record_ids=list(ids)
+    )
+    return {row["record_id"]: Difference(row["before"], row["after"]) async for row in rows}
 
 
 async def delete_of_request(tx: Connection, caller: Caller, request_id: str) -> None:

@@ -110,6 +110,28 @@ async def of_memory(
     return EventPage(rows[:limit], counted["total"], has_more=len(rows) > limit)
 
 
+async def records_of_request(tx: Connection, caller: Caller, request_id: str) -> dict[str, list[UUID]]:
+    """The ids of the records that a call changed, by type."""
+    rows = _sql.records_of_request(tx, tenant_id=caller.tenant, request_id=request_id)
+    return {row["entity_type"]: row["ids"] async for row in rows}
+
+
+async def of_records(
+    tx: Connection, caller: Caller, request_id: str, record_type: str, ids: Sequence[UUID]
+) -> list[RecordedEvent]:
+    """The events of one call on some records, latest first."""
+    rows = _sql.of_records(
+        tx, tenant_id=caller.tenant, request_id=request_id, record_type=record_type, record_ids=list(ids)
+    )
+    return [RecordedEvent(**row) async for row in rows]
+
+
+async def former_entities(tx: Connection, caller: Caller, request_id: str) -> set[UUID]:
+    """The entities that facts had before a call."""
+    rows = _sql.former_entities(tx, tenant_id=caller.tenant, request_id=request_id)
+    return {UUID(row["entity_id"]) async for row in rows}
+
+
 async def of_request(tx: Connection, caller: Caller, request_id: str, limit: int) -> list[RecordedEvent]:
     """The events of one call, latest first."""
     rows = _sql.of_request(tx, tenant_id=caller.tenant, request_id=request_id, max_rows=limit)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+from zlib import crc32
 
 from butlers.caller import Caller
 from butlers.db import Connection
@@ -14,6 +15,9 @@ from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("facts")
+_LOCKS = 512
+"""Locks that the keys of a tenant share."""
+_KEYS_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +53,31 @@ class UpdateTarget:
 
 async def lock_key(tx: Connection, caller: Caller, key: str) -> None:
     """Wait until no other writer has this key."""
-    await _sql.lock_key(tx, tenant_id=caller.tenant, key=key)
+    await lock_keys(tx, caller, [key])
 
 
 async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None:
-    """Wait until no other writer has any of these keys; locks in one order for all writers, so none deadlock."""
-    await _sql.lock_keys(tx, tenant_id=caller.tenant, keys=sorted(set(keys)))
+    """Wait until no other writer has any of these keys; locks in one order for all writers, so none deadlock.
+
+    Keys share locks: the server has some thousands for all tenants, and one act may have as many keys.
+    """
+    buckets = sorted({crc32(key.encode()) % _LOCKS for key in keys})
+    await _sql.lock_buckets(tx, tenant_id=caller.tenant, buckets=buckets)
 
 
 async def lock_keys_of_facts(
     tx: Connection, caller: Caller, fact_ids: Iterable[UUID], entity_ids: Iterable[UUID] = ()
 ) -> None:
     """Lock the keys of these facts, and those they would have with these entities."""
-    rows = _sql.keys_of_facts(tx, tenant_id=caller.tenant, ids=list(fact_ids))
-    others = list(entity_ids)
-    keys = [
-        fact_key(row["scope"], row["subject"], row["predicate"], entity_id)
-        async for row in rows
-        for entity_id in (row["entity_id"], *others)
-    ]
+    ids, others = list(fact_ids), list(entity_ids)
+    keys: set[str] = set()
+    for start in range(0, len(ids), _KEYS_AT_ONCE):
+        rows = _sql.keys_of_facts(tx, tenant_id=caller.tenant, ids=ids[start : start + _KEYS_AT_ONCE])
+        keys |= {
+            fact_key(row["scope"], row["subject"], row["predicate"], entity_id)
+            async for row in rows
+            for entity_id in (row["entity_id"], *others)
+        }
     await lock_keys(tx, caller, keys)
 
 

@@ -94,5 +94,19 @@ async def restore(tx: Connection, caller: Caller, memory_type: MemoryType, memor
         # The key before the row, as a store does.
         await facts.lock_keys_of_facts(tx, caller, [memory_id])
     before = await states.lock(tx, caller, memory_type, [memory_id])
-    restored = await _sql.restore(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id)
-    return None if restored is None else before
+    return before if await _restore(tx, caller, memory_type, [memory_id]) else None
+
+
+async def restore_many(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> list[UUID]:
+    """Make these forgotten memories live again; returns the ids of those that were forgotten and whose key is free.
+
+    The caller has locked the rows, and the keys of facts.
+    """
+    if memory_type is MemoryType.FACT:
+        ids = [row["id"] async for row in _sql.restorable_facts(tx, tenant_id=caller.tenant, ids=list(ids))]
+    return await _restore(tx, caller, memory_type, ids)
+
+
+async def _restore(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> list[UUID]:
+    rows = _sql.restore(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
+    return [row["id"] async for row in rows]

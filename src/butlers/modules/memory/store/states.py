@@ -12,7 +12,12 @@ from butlers.modules.memory.store.statements import statements
 
 _sql = statements("states")
 _STATES = {kind: getattr(_sql, f"{kind}_states") for kind in ("fact", "rule", "episode", "entity")}
-_WRITE = {kind: getattr(_sql, f"write_{kind}") for kind in _STATES}
+_WRITE = {
+    "fact": _sql.write_facts,
+    "rule": _sql.write_rules,
+    "episode": _sql.write_episodes,
+    "entity": _sql.write_entities,
+}
 _LOCK = {
     "fact": _sql.lock_facts,
     "rule": _sql.lock_rules,
@@ -40,10 +45,16 @@ async def fetch(tx: Connection, caller: Caller, record_type: str, ids: Iterable[
 async def lock(tx: Connection, caller: Caller, record_type: str, ids: Iterable[UUID]) -> dict[UUID, State]:
     """Lock records and return their states; a second statement, because a locked row may have just changed."""
     locked = list(ids)
-    await _LOCK[record_type](tx, tenant_id=caller.tenant, ids=locked)
+    await lock_rows(tx, caller, record_type, locked)
     return await fetch(tx, caller, record_type, locked)
 
 
-async def write(tx: Connection, caller: Caller, record_type: str, record_id: UUID, state: State) -> None:
-    """Write the state of a record."""
-    await _WRITE[record_type](tx, tenant_id=caller.tenant, id=record_id, state=dict[str, Any](state))
+async def lock_rows(tx: Connection, caller: Caller, record_type: str, ids: Iterable[UUID]) -> None:
+    """Lock records until the transaction ends."""
+    await _LOCK[record_type](tx, tenant_id=caller.tenant, ids=list(ids))
+
+
+async def write(tx: Connection, caller: Caller, record_type: str, changed: States) -> None:
+    """Write the states of records."""
+    rows = [dict[str, Any](state) | {"id": str(record_id)} for record_id, state in changed.items()]
+    await _WRITE[record_type](tx, tenant_id=caller.tenant, states=rows)

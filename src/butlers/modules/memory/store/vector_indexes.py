@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from butlers.db import PlainConnection
+from butlers.db import Connection, PlainConnection
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.store.statements import statements
 
@@ -30,11 +30,11 @@ class VectorIndex:
         return MemoryType(self.table.removesuffix("s"))
 
 
-async def list_vector_indexes(owner: PlainConnection) -> Sequence[VectorIndex]:
-    """The vector index of each table."""
+async def list_vector_indexes(connection: Connection | PlainConnection) -> Sequence[VectorIndex]:
+    """The vector index of each table; every role may read it."""
     return [
         VectorIndex(row["table"], row["method"], row["rows"], row["bytes"], _DENSE in row["options"])
-        async for row in _sql.list_vector_indexes(owner)
+        async for row in _sql.list_vector_indexes(connection)
     ]
 
 

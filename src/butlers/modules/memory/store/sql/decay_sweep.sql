@@ -116,36 +116,3 @@ select count(*) as seen,
    and not awaits_inversion
    and maturity is distinct from 'anti_pattern'
    and decay_rate > 0;
-
--- name: rules_to_invert(tenant_id, after, max_rows)
--- The next rules after an id that did enough harm to become anti-patterns.
-select id, content, coalesce(metadata -> 'harmful_reasons', '[]') as reasons
-  from rules
- where tenant_id = :tenant_id
-   and id > :after
-   and coalesce((metadata -> 'needs_inversion')::boolean, false)
-   and not coalesce((metadata -> 'forgotten')::boolean, false)
-   and maturity <> 'anti_pattern'
- order by id
- limit :max_rows;
-
--- name: invert_rule(tenant_id, id, original, content, searchable, embedding, embedding_version_id)$
--- Turns a rule into an anti-pattern, once; an anti-pattern does not decay.
-update rules
-   set maturity = 'anti_pattern',
-       content = :content,
-       search_vector = to_tsvector('english', :searchable),
-       embedding = :embedding,
-       embedding_version_id = :embedding_version_id,
-       permanence = 'permanent',
-       decay_rate = 0,
-       last_confirmed_at = now(),
-       last_evaluated_at = now(),
-       metadata = metadata - 'needs_inversion' - 'status' || jsonb_build_object('original_content', content)
- where tenant_id = :tenant_id
-   and id = :id
-   and content = :original
-   and coalesce((metadata -> 'needs_inversion')::boolean, false)
-   and not coalesce((metadata -> 'forgotten')::boolean, false)
-   and maturity <> 'anti_pattern'
-returning id;

@@ -34,6 +34,34 @@ select event_type, entity_type, entity_id, payload, occurred_at
  order by occurred_at desc, id
  limit :max_rows;
 
+-- name: records_of_request(tenant_id, request_id)
+-- The records that a call changed, by type.
+select entity_type, array_agg(distinct entity_id order by entity_id) as ids
+  from memory_events
+ where tenant_id = :tenant_id
+   and request_id = :request_id
+   and entity_id is not null
+ group by entity_type;
+
+-- name: of_records(tenant_id, request_id, record_type, record_ids)
+-- The events of one call on these records, latest first.
+select event_type, entity_type, entity_id, payload, occurred_at
+  from memory_events
+ where tenant_id = :tenant_id
+   and request_id = :request_id
+   and entity_type = :record_type
+   and entity_id = any (:record_ids::uuid[])
+ order by occurred_at desc, id;
+
+-- name: former_entities(tenant_id, request_id)
+-- The entities that facts had before a call.
+select distinct payload -> 'before' ->> 'entity_id' as entity_id
+  from memory_events
+ where tenant_id = :tenant_id
+   and request_id = :request_id
+   and entity_type = 'fact'
+   and payload -> 'before' ->> 'entity_id' is not null;
+
 -- name: kinds_of_request(tenant_id, request_id)
 -- The events of one call by type, with the record of the first of each.
 select event_type, count(*) as number, bool_and(payload ? 'before') as has_before, bool_or(payload ? 'undone') as is_undo,

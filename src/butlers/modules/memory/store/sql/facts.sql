@@ -1,12 +1,9 @@
--- name: lock_key(tenant_id, key)!
--- Lets one writer at a time have a key; the next statement sees what the writer before it wrote.
-select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || :key, 3));
-
--- name: lock_keys(tenant_id, keys)!
--- Locks several keys, in the order they are given.
-select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || k.key, 3))
-  from unnest(:keys::text[]) with ordinality as k (key, place)
- order by k.place;
+-- name: lock_buckets(tenant_id, buckets)!
+-- Lets one writer at a time have a bucket of keys; the next statement sees what the writer before it wrote. All writers
+-- lock in the order of the buckets.
+select pg_advisory_xact_lock(hashtextextended(:tenant_id || chr(31) || b.bucket, 3))
+  from unnest(:buckets::integer[]) with ordinality as b (bucket, place)
+ order by b.place;
 
 -- name: keys_of_facts(tenant_id, ids)
 -- The keys of facts in any state.

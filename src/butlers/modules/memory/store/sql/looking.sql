@@ -50,7 +50,7 @@ select r.id, r.created_at
       where e.tenant_id = :tenant_id
         and e.entity_type = 'rule'
         and e.entity_id = r.id
-        and e.event_type in ('rule_looked_at', 'rule_edited', 'rule_marked_helpful', 'rule_marked_harmful')
+        and e.event_type in ('rule_looked_at', 'rule_edited', 'rule_marked_helpful', 'rule_marked_harmful', 'rule_inversion_reverted')
         and not exists (
             select
               from memory_events u

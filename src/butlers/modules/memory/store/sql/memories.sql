@@ -147,9 +147,9 @@ select id from forgotten_rules
 union all
 select id from forgotten_episodes;
 
--- name: restore(tenant_id, memory_type, id)$
--- Makes a forgotten memory live again: a fact or rule counts as confirmed now, an episode gets back the time it
--- had left.
+-- name: restore(tenant_id, memory_type, ids)
+-- Makes forgotten memories live again: a fact or rule counts as confirmed now, an episode gets back the time it had
+-- left.
 with restored_facts as (
     update facts
        set validity = 'active', last_confirmed_at = now(),
@@ -157,7 +157,7 @@ with restored_facts as (
            metadata = metadata - array['status', 'confidence_when_confirmed']
      where :memory_type = 'fact'
        and tenant_id = :tenant_id
-       and id = :id
+       and id = any (:ids)
        and validity in ('retracted', 'expired')
     returning id
 ), restored_rules as (
@@ -167,7 +167,7 @@ with restored_facts as (
            metadata = metadata - array['forgotten', 'status', 'confidence_when_confirmed']
      where :memory_type = 'rule'
        and tenant_id = :tenant_id
-       and id = :id
+       and id = any (:ids)
        and coalesce((metadata -> 'forgotten')::boolean, false)
     returning id
 ), restored_episodes as (
@@ -176,7 +176,7 @@ with restored_facts as (
            metadata = metadata - 'forgotten_until'
      where :memory_type = 'episode'
        and tenant_id = :tenant_id
-       and id = :id
+       and id = any (:ids)
        and metadata ? 'forgotten_until'
     returning id
 )
@@ -185,3 +185,23 @@ union all
 select id from restored_rules
 union all
 select id from restored_episodes;
+
+-- name: restorable_facts(tenant_id, ids)
+-- The forgotten facts among these whose key no live fact has; of several with one key, the latest.
+select distinct on (f.scope, f.predicate, f.entity_id, case when f.entity_id is null then f.subject end) f.id
+  from facts f
+ where f.tenant_id = :tenant_id
+   and f.id = any (:ids)
+   and f.validity in ('retracted', 'expired')
+   and not exists (
+       select
+         from facts holder
+        where holder.tenant_id = :tenant_id
+          and holder.scope = f.scope
+          and holder.predicate = f.predicate
+          and holder.validity = 'active'
+          and (holder.entity_id = f.entity_id
+            or (holder.entity_id is null and f.entity_id is null and holder.subject = f.subject))
+   )
+ order by f.scope, f.predicate, f.entity_id, case when f.entity_id is null then f.subject end,
+          f.created_at desc, f.id desc;

@@ -67,7 +67,7 @@ select r.id
        where e.tenant_id = :tenant_id
          and e.entity_type = 'rule'
          and e.entity_id = r.id
-         and e.event_type in ('rule_looked_at', 'rule_confirmed')
+         and e.event_type in ('rule_looked_at', 'rule_confirmed', 'rule_inversion_reverted')
          and coalesce(e.request_id <> all (undone.requests), true)
  ) look
  where r.tenant_id = :tenant_id

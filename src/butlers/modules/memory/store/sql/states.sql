@@ -19,6 +19,7 @@ select id, jsonb_build_object(
            'success_count', success_count, 'harmful_count', harmful_count, 'last_applied_at', last_applied_at,
            'last_evaluated_at', last_evaluated_at,
            'needs_inversion', coalesce((metadata -> 'needs_inversion')::boolean, false),
+           'is_inverted', metadata ? 'original_content',
            'harmful_reasons', metadata -> 'harmful_reasons', 'status', metadata -> 'status',
            'provenance', metadata -> 'provenance',
            'confidence_when_confirmed', metadata -> 'confidence_when_confirmed'
@@ -62,8 +63,8 @@ select from episodes where tenant_id = :tenant_id and id = any (:ids::uuid[]) or
 -- Locks these entities until the transaction ends, in id order.
 select from entities where tenant_id = :tenant_id and id = any (:ids::uuid[]) order by id for update;
 
--- name: write_fact(tenant_id, id, state)!
--- Writes the state of a fact.
+-- name: write_facts(tenant_id, states)!
+-- Writes the states of facts, each an object with its id.
 update facts f
    set validity = s.validity, confidence = s.confidence, last_confirmed_at = s.last_confirmed_at,
        importance = s.importance, permanence = s.permanence, decay_rate = s.decay_rate, entity_id = s.entity_id,
@@ -73,16 +74,16 @@ update facts f
                          'status', s.status, 'provenance', s.provenance,
                          'confidence_when_confirmed', s.confidence_when_confirmed
                      ))
-  from jsonb_to_record(:state::jsonb) as s (
-           validity text, confidence double precision, last_confirmed_at timestamptz, importance double precision,
+  from jsonb_to_recordset(:states::jsonb) as s (
+           id uuid, validity text, confidence double precision, last_confirmed_at timestamptz, importance double precision,
            permanence text, decay_rate double precision, entity_id uuid, tags jsonb, status jsonb, provenance jsonb,
            confidence_when_confirmed jsonb
        )
  where f.tenant_id = :tenant_id
-   and f.id = :id;
+   and f.id = s.id;
 
--- name: write_rule(tenant_id, id, state)!
--- Writes the state of a rule.
+-- name: write_rules(tenant_id, states)!
+-- Writes the states of rules, each an object with its id.
 update rules r
    set confidence = s.confidence, last_confirmed_at = s.last_confirmed_at, permanence = s.permanence,
        decay_rate = s.decay_rate, tags = s.tags, maturity = s.maturity, effectiveness_score = s.effectiveness,
@@ -95,33 +96,33 @@ update rules r
                       'harmful_reasons', s.harmful_reasons, 'status', s.status, 'provenance', s.provenance,
                       'confidence_when_confirmed', s.confidence_when_confirmed
                   ))
-  from jsonb_to_record(:state::jsonb) as s (
-           forgotten boolean, confidence double precision, last_confirmed_at timestamptz, permanence text,
+  from jsonb_to_recordset(:states::jsonb) as s (
+           id uuid, forgotten boolean, confidence double precision, last_confirmed_at timestamptz, permanence text,
            decay_rate double precision, tags jsonb, maturity text, effectiveness double precision,
            applied_count integer, success_count integer, harmful_count integer, last_applied_at timestamptz,
            last_evaluated_at timestamptz, needs_inversion boolean, harmful_reasons jsonb, status jsonb,
            provenance jsonb, confidence_when_confirmed jsonb
        )
  where r.tenant_id = :tenant_id
-   and r.id = :id;
+   and r.id = s.id;
 
--- name: write_episode(tenant_id, id, state)!
--- Writes the state of an episode.
+-- name: write_episodes(tenant_id, states)!
+-- Writes the states of episodes, each an object with its id.
 update episodes e
    set expires_at = s.expires_at,
        metadata = e.metadata - 'forgotten_until' || case
            when s.forgotten then jsonb_build_object('forgotten_until', s.forgotten_until) else '{}'
        end
-  from jsonb_to_record(:state::jsonb) as s (expires_at timestamptz, forgotten boolean, forgotten_until jsonb)
+  from jsonb_to_recordset(:states::jsonb) as s (id uuid, expires_at timestamptz, forgotten boolean, forgotten_until jsonb)
  where e.tenant_id = :tenant_id
-   and e.id = :id;
+   and e.id = s.id;
 
--- name: write_entity(tenant_id, id, state)!
--- Writes the state of an entity.
+-- name: write_entities(tenant_id, states)!
+-- Writes the states of entities, each an object with its id.
 update entities e
    set canonical_name = s.canonical_name, aliases = s.aliases, metadata = s.metadata, updated_at = s.updated_at
-  from jsonb_to_record(:state::jsonb) as s (
-           canonical_name text, aliases text[], metadata jsonb, updated_at timestamptz
+  from jsonb_to_recordset(:states::jsonb) as s (
+           id uuid, canonical_name text, aliases text[], metadata jsonb, updated_at timestamptz
        )
  where e.tenant_id = :tenant_id
-   and e.id = :id;
+   and e.id = s.id;

@@ -17,7 +17,8 @@ select id, left(content, :max_characters) as content, length(content) as charact
        effective_confidence(confidence, decay_rate, last_confirmed_at, now()) as confidence, decay_rate, permanence,
        effectiveness_score as effectiveness, applied_count, success_count, harmful_count, source_butler, created_at,
        last_applied_at, last_confirmed_at, reference_count, last_referenced_at, tags,
-       metadata - 'original_content' as metadata, left(metadata ->> 'original_content', :max_characters) as original,
+       metadata - array['original_content', 'warning_content'] as metadata,
+       left(metadata ->> 'original_content', :max_characters) as original,
        length(metadata ->> 'original_content') as original_characters
   from rules
  where tenant_id = :tenant_id
