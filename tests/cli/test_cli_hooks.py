@@ -17,7 +17,8 @@ import pytest
 
 import models
 import prompt_corpus
-from butlers import app, hooks, local_socket
+from butlers import app, local_socket
+from butlers.transcripts import FORMATS, read_transcript
 from claude import INSTALLING_SECONDS
 from database.butler_processes import Processes
 from models import writes
@@ -25,6 +26,8 @@ from models import writes
 from .conftest import write_butler
 
 FACT = "Darjeeling, the first flush"
+HOOKS = {"session-start": (), "turn-end": ("--wait",), "session-end": ("--wait",)}
+every_hook = pytest.mark.parametrize("hook", HOOKS)
 
 
 @pytest.fixture
@@ -122,7 +125,7 @@ CONVERSATION = (
 async def test_a_session_that_ended_is_an_episode_once(butlers, butler, episodes, tmp_path):
     ended = event(transcript_path=str(transcript(tmp_path / "talk.jsonl", *CONVERSATION)), reason="prompt_input_exit")
     for _ in range(2):
-        done = in_time(lambda: butlers("hook", "session-end", butler, stdin=ended))
+        done = in_time(lambda: butlers("hook", "session-end", butler, "--wait", stdin=ended))
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
     (episode,) = await episodes()
     assert episode["content"].splitlines() == [
@@ -148,7 +151,7 @@ def called(name, result):
 
 async def summary(butlers, butler, episodes, path, *entries):
     ended = event(transcript_path=str(transcript(path, ("user", "Which tea?"), *entries, ANSWER)))
-    done = in_time(lambda: butlers("hook", "session-end", butler, stdin=ended))
+    done = in_time(lambda: butlers("hook", "session-end", butler, "--wait", stdin=ended))
     assert done.returncode == 0, done.stderr
     (episode,) = await episodes()
     return episode["content"].splitlines()
@@ -198,7 +201,7 @@ async def test_row_50_a_page_that_looks_like_memories_hides_nothing(butlers, but
 )
 def test_row_50_only_what_a_hook_put_into_a_message_counts_as_remembered(tmp_path, text, is_injected):
     path = transcript(tmp_path / "talk.jsonl", ("user", text))
-    assert bool(hooks._read_transcript(path).injected) == is_injected
+    assert bool(read_transcript(path, FORMATS["claude"]).injected) == is_injected
 
 
 async def test_a_line_separator_inside_a_text_ends_no_entry(butlers, butler, episodes, tmp_path):
@@ -207,33 +210,33 @@ async def test_a_line_separator_inside_a_text_ends_no_entry(butlers, butler, epi
     )
 
 
-@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+@every_hook
 @pytest.mark.parametrize("garbage", ["", "nonsense", "[]", "null", '{"session_id": "x'])
 def test_garbage_on_stdin_is_one_line_and_no_failure(shell, butler, hook, garbage):
-    done = shell("hook", hook, butler, stdin=garbage)
+    done = shell("hook", hook, butler, *HOOKS[hook], stdin=garbage)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
         "butlers: the session continues without memory: a hook expects its event as a JSON object on stdin\n"
     )
 
 
-@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+@every_hook
 def test_a_butler_that_is_not_there_is_one_line(shell, hook, tmp_path):
     talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
-    done = shell("hook", hook, tmp_path / "nobody", stdin=event(transcript_path=str(talk)))
+    done = shell("hook", hook, tmp_path / "nobody", *HOOKS[hook], stdin=event(transcript_path=str(talk)))
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
     assert "there is no butler.toml" in done.stderr
 
 
 @pytest.mark.parametrize("path", ["/no/such/file", "", "/", "/dev/zero"])
 def test_a_session_in_which_nothing_was_said_leaves_nothing(shell, butler, path):
-    done = shell("hook", "session-end", butler, stdin=event(transcript_path=path))
+    done = shell("hook", "session-end", butler, "--wait", stdin=event(transcript_path=path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_row_56_a_pipe_is_no_transcript(shell, butler, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    done = shell("hook", "session-end", butler, stdin=event(transcript_path=str(tmp_path / "pipe")))
+    done = shell("hook", "session-end", butler, "--wait", stdin=event(transcript_path=str(tmp_path / "pipe")))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -250,23 +253,23 @@ def test_row_56_a_hook_ends_in_time_although_its_thread_waits_for_a_lock(butlers
     assert done.stderr == "butlers: the session continues without memory: the hook took longer than 9 s\n"
 
 
-@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+@every_hook
 def test_a_database_that_is_gone_is_one_line(shell, butler, hook, tmp_path):
     with (butler / "butler.toml").open("a") as file:
         file.write('[butler.database]\nurl = "postgresql://me:hunter2@127.0.0.1:1/none"\n')
     talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
-    done = shell("hook", hook, butler, stdin=event(transcript_path=str(talk)))
+    done = shell("hook", hook, butler, *HOOKS[hook], stdin=event(transcript_path=str(talk)))
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (0, "", 1)
     assert "the session continues without memory" in done.stderr
     assert "hunter2" not in done.stderr
 
 
-@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+@every_hook
 def test_without_memory_a_hook_does_nothing(shell, butler, hook, tmp_path):
     text = (butler / "butler.toml").read_text()
     (butler / "butler.toml").write_text(text.replace("enabled = true", "enabled = false"))
     talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
-    done = shell("hook", hook, butler, stdin=event(transcript_path=str(talk)))
+    done = shell("hook", hook, butler, *HOOKS[hook], stdin=event(transcript_path=str(talk)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -322,7 +325,7 @@ async def test_a_real_butler_answers_its_hooks(shell, butler, call_tool, episode
     without_database(butler)
     talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
     started = in_time(lambda: shell("hook", "session-start", butler, stdin=event()))
-    ended = in_time(lambda: shell("hook", "session-end", butler, stdin=event(transcript_path=str(talk))))
+    ended = in_time(lambda: shell("hook", "session-end", butler, "--wait", stdin=event(transcript_path=str(talk))))
     assert FACT in started.stdout, started.stderr
     assert (ended.returncode, ended.stderr) == (0, "")
     (butler / "butler.toml").write_text(written)
@@ -367,7 +370,7 @@ async def test_an_answer_without_a_block_is_no_memory(shell, butler, own_socket,
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("hook", ["session-start", "session-end"])
+@every_hook
 async def test_row_45_a_stranger_on_the_butlers_port_learns_nothing_and_is_not_believed(
     shell, butler, call_tool, episodes, tmp_path, hook
 ):
@@ -376,7 +379,7 @@ async def test_row_45_a_stranger_on_the_butlers_port_learns_nothing_and_is_not_b
     talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
     async with models.anything(hostile) as stranger:
         at_port(butler, stranger.port)
-        run = partial(shell, "hook", hook, butler, stdin=event(transcript_path=str(talk)))
+        run = partial(shell, "hook", hook, butler, *HOOKS[hook], stdin=event(transcript_path=str(talk)))
         done = await asyncio.to_thread(in_time, run)
         assert done.returncode == 0, done.stderr
         assert stranger.asked == []
@@ -472,4 +475,4 @@ def test_row_50_a_line_nested_too_deeply_costs_the_transcript_nothing_else(tmp_p
     prompt = json.dumps({"type": "user", "message": {"content": "Order tea"}})
     nested = '{"type": "user", "x": ' + "[" * depth + "]" * depth + "}"
     (tmp_path / "transcript").write_text(f"{nested}\n{prompt}\n")
-    assert hooks._read_transcript(tmp_path / "transcript").prompts == ["Order tea"]
+    assert read_transcript(tmp_path / "transcript", FORMATS["claude"]).prompts == ["Order tea"]

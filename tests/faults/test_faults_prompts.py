@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from butlers import hooks
+from butlers.agents import CLAUDE_CODE
+from butlers.hooks.session_start import session_start
 from butlers.modules.memory.operations import consolidation
 from memory.memory_fixtures import write_butler
 from memory.scripted_model import ScriptedModel, with_model
@@ -34,11 +35,10 @@ def context(tools, memory):
 
 
 @pytest.fixture
-def hook_output(tmp_path, memory, caller, home, monkeypatch):
+def hook_output(tmp_path, memory, caller, environment):
     async def read():
-        monkeypatch.setenv("BUTLERS_HOME", str(home))
         folder = write_butler(tmp_path, memory.butler, f'[butler.auth]\ntenant = "{caller.tenant}"\n')
-        output = await hooks.session_start(folder, json.dumps({"cwd": "/projects/tea"}))
+        output = await session_start(folder, json.dumps({"cwd": "/projects/tea"}), CLAUDE_CODE, environment)
         return json.loads(output)["hookSpecificOutput"]["additionalContext"]
 
     return read
