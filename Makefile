@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 # All tests of a file on one worker: its fixtures are made once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
-.PHONY: run test test-faults check bench bench-guard docs lock clean rebuild
+.PHONY: run test test-faults test-agents check bench bench-guard docs lock clean rebuild
 .NOTPARALLEL:
 
 run: $(VENV)/.run
@@ -22,7 +22,12 @@ test: $(VENV)/.dev
 # The tests of every row of the fault table in docs/explanation/reliability.md, and all slow tests.
 test-faults: $(VENV)/.dev
 	@$(BIN)/python scripts/browser.py
-	$(PYTEST) -m "slow or not slow" --fault-table $(ARGS)
+	$(PYTEST) -m "not agents" --fault-table $(ARGS)
+
+# The connections to the real agents, which npm installs in .cache/agents.
+test-agents: $(VENV)/.dev
+	@$(BIN)/python scripts/install_agents.py
+	$(PYTEST) -m agents tests/agents $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

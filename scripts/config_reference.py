@@ -33,7 +33,7 @@ Settings of the machine instead of the butler's folder. A blank value counts as 
 
 | variable | allowed | default | meaning |
 |---|---|---|---|
-| `BUTLERS_HOME` | a folder | `~/.local/share/butlers` | The embedded server, models, sockets for hooks. |
+| `BUTLERS_HOME` | a folder | `~/.local/share/butlers` | The embedded server, models, sockets and outbox of hooks. |
 | `BUTLERS_DATABASE_URL` | `postgresql://…` | | The address of an external PostgreSQL, with the application's role. |
 | `BUTLERS_ADMIN_DATABASE_URL` | `postgresql://…` | | The same with the owner's role, for migrations. |
 | `BUTLERS_LOG` | {LEVELS} | `info` | The log level. |

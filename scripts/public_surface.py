@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from butlers.cli import app
 from butlers.config import ButlerConfig
-from butlers.host.server import BoundTool, _to_mcp_tool
+from butlers.host.server import BoundTool
 from butlers.host.trigger_tool import TOOLS as HOST_TOOLS
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
@@ -33,7 +33,7 @@ def surface() -> dict[str, Any]:
 
 
 def _tool(tool: Any) -> dict[str, Any]:
-    mcp = _to_mcp_tool(BoundTool(tool, None))
+    mcp = BoundTool(tool, None).mcp_tool
     return {
         "toolset": tool.toolset,
         "aliases": dict(tool.aliases),

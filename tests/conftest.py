@@ -1,5 +1,6 @@
 """Fixtures for all tests: one embedded server for all workers, the environment, a tenant, the administrator."""
 
+import asyncio
 import os
 import shutil
 import sys
@@ -15,6 +16,8 @@ from butlers import embedded_server
 from butlers.environment import Environment
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from server_settings import skip_fsync
 
 pytest_plugins = ("fault_table",)
 
@@ -33,6 +36,7 @@ def home() -> Path:
 def cluster(home: Path) -> Iterator[embedded_server.Cluster]:
     """The embedded server, up for the whole run."""
     cluster = embedded_server.acquire(home)
+    asyncio.run(skip_fsync(cluster))
     yield cluster
     if cluster.release():
         shutil.rmtree(home, ignore_errors=True)

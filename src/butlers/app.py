@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from butlers import db, local_socket, migrate, provision
+from butlers import db, local_socket, migrate, provision, suitability
 from butlers.caller import Caller
 from butlers.config import Configuration, ScheduleEntry, load
 from butlers.config_types import http_address
@@ -24,6 +24,7 @@ from butlers.host.migrations import CORE
 from butlers.migrate import Branch, Migration
 from butlers.modules.memory import MemoryModule
 from butlers.provision import DatabaseLocation
+from butlers.suitability import DatabaseTraits
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("butlers.app")
 MODULES: tuple[type[Module], ...] = (MemoryModule,)
+RECOVERY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,14 @@ async def migrated_database(
 
 
 async def ensure_migrated(location: DatabaseLocation, branches: Sequence[Branch]) -> Migration | None:
-    """Migrate the schema to head; return None, after one query and without Alembic, if it is there already."""
+    """Migrate the schema to head; return None, after two queries and without Alembic, if it is there already."""
     async with provision.open_connection(location.dsn) as connection:
         try:
             if not await migrate.pending_branches(connection, branches):
+                await migrate.refuse_missing_rights(connection, branches)
                 return None
         except migrate.MigrationFault:
-            # The role has no rights yet. The upgrade, run by the owner, grants them.
+            # The role lacks rights. The upgrade, run by the owner, grants them.
             if location.admin_dsn is None:
                 raise
     return await upgrade_schema(location, branches)
@@ -128,7 +131,28 @@ async def upgrade_schema(location: DatabaseLocation, branches: Sequence[Branch])
             "migrating needs the owner of the tables, and only the application's role is known",
             hint="Set BUTLERS_ADMIN_DATABASE_URL to the owner and run `butlers migrate`.",
         )
+    await refuse_unsuitable_database(location, branches, only_if_new=True)
     return await migrate.upgrade(location.admin_dsn, branches, app_role=location.app, owner=location.owner)
+
+
+async def refuse_unsuitable_database(
+    location: DatabaseLocation, branches: Sequence[Branch], *, only_if_new: bool = False
+) -> DatabaseTraits:
+    """Return the database's traits; raise a fault if a butler can't work in it.
+
+    With `only_if_new`, commands such as `butlers backup` still reach the memories that are in an unsuitable one.
+    """
+    async with provision.open_connection(location.dsn) as connection:
+        traits = await suitability.read_traits(connection)
+    if traits.is_new or not only_if_new:
+        suitability.refuse_unsuitable(traits, branches)
+    return traits
+
+
+async def _check_suitable(location: DatabaseLocation, branches: Sequence[Branch]) -> None:
+    """Refuse an unsuitable database, and log what works less well in this one."""
+    for each in suitability.shortcomings(await refuse_unsuitable_database(location, branches)):
+        log.warning("the database of this butler: %s", each.found)
 
 
 async def refuse_unsafe_database(location: DatabaseLocation) -> None:
@@ -160,8 +184,12 @@ async def open_butler(
 ) -> AsyncIterator[Butler]:
     """Yield a butler with its database migrated and checked and its modules started; stop it all at the end."""
     async with locate_database(config, env) as location, location.watch_server():
+        branches = migration_branches(config, modules)
         with db.translate_errors():
-            await ensure_migrated(location, migration_branches(config, modules))
+            # The embedded server is made to suit.
+            if location.cluster is None:
+                await _check_suitable(location, branches)
+            await ensure_migrated(location, branches)
             await refuse_unsafe_database(location)
         async with start_butler(config, location, modules, pool_size=config.butler.database.pool_size) as butler:
             yield butler
@@ -221,6 +249,7 @@ async def serve_http(
                     grace=grace,
                     ready=ready,
                     on_signal=server.stop,
+                    drain=config.butler.limits.drain_seconds,
                 )
 
 
@@ -291,19 +320,29 @@ def _prompt_job(butler: Butler, entry: ScheduleEntry) -> Job:
 
 @contextlib.asynccontextmanager
 async def open_scheduler(
-    folder: Path, modules: Sequence[type[Module]] = MODULES
+    folder: Path, modules: Sequence[type[Module]] = MODULES, env: Environment | None = None
 ) -> "AsyncIterator[tuple[Butler, Scheduler]]":
     """Yield a butler and a scheduler that is not started, to list its jobs or run one by hand."""
     from butlers.host.metrics import Metrics
     from butlers.host.scheduler import Scheduler
 
-    async with open_butler(load_configuration(folder, modules), read_environment(), modules) as butler:
+    config = load_configuration(folder, modules)
+    async with open_butler(config, env or read_environment(), modules) as butler:
         yield butler, Scheduler(butler.database, butler.caller(), all_jobs(butler), Metrics())
 
 
 @contextlib.asynccontextmanager
-async def open_server(butler: Butler, *, over_http: bool = True, with_jobs: bool = True) -> "AsyncIterator[Server]":
-    """Yield the butler's server with its sessions attached and, if `with_jobs`, its scheduler running."""
+async def open_server(
+    butler: Butler,
+    *,
+    over_http: bool = True,
+    with_jobs: bool = True,
+    recovery_seconds: float = RECOVERY_SECONDS,
+) -> "AsyncIterator[Server]":
+    """Yield the butler's server with its sessions attached and, if `with_jobs`, its scheduler running.
+
+    With jobs, it also marks the sessions of killed processes as lost, every `recovery_seconds`.
+    """
     from butlers.host import auth
     from butlers.host.connections import limits_for_sessions
     from butlers.host.local_client import LocalToolClient
@@ -344,10 +383,12 @@ async def open_server(butler: Butler, *, over_http: bool = True, with_jobs: bool
     tool_names = frozenset(bound.tool.name for bound in module_tools)
     butler.spawner.attach(LocalToolClient(server.mcp, tool_names), gateway)
     try:
-        if with_jobs:
-            await butler.spawner.recover(butler.caller(actor="host"))
-            scheduler.start()
-        yield server
+        async with contextlib.AsyncExitStack() as stack:
+            if with_jobs:
+                recovery = butler.spawner.recover_regularly(butler.caller(actor="host"), recovery_seconds)
+                await stack.enter_async_context(recovery)
+                scheduler.start()
+            yield server
     finally:
         await scheduler.stop(config.limits.grace_seconds)
         await butler.spawner.stop()

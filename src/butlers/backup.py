@@ -50,11 +50,8 @@ async def create(config: Configuration, environment: Environment, file: Path) ->
     """Write a consistent snapshot of the database to a file; write no file on failure."""
     with _new_file(file) as new_file:
         async with app.migrated_database(config, environment) as location:
-            # Row-level security binds an external owner, whose policy lets it read all rows.
-            enable_row_security = location.cluster is None
-            size = await backup_file.write_backup(
-                _admin_dsn(location), new_file, enable_row_security=enable_row_security
-            )
+            is_embedded = location.cluster is not None
+            size = await backup_file.write_backup(_admin_dsn(location), new_file, is_embedded=is_embedded)
             _rename(new_file.name, file)
             await _record_backup(location, config, size)
     return Backup(file, size)
@@ -72,6 +69,8 @@ async def restore(config: Configuration, environment: Environment, file: Path) -
     branches = app.branches_of(config, revisions)
     loader = _Loader(backup)
     async with app.locate_database(config, environment) as location:
+        with db.translate_errors():
+            await app.refuse_unsuitable_database(location, branches)
         migration = await migrate.rebuild(
             _admin_dsn(location), branches, revisions, loader.load, app_role=location.app, owner=location.owner
         )
@@ -238,11 +237,22 @@ async def _without_indexes(connection: PlainConnection) -> AsyncIterator[None]:
         await connection.execute(f"drop index {each['name']}")
     yield
     for each in indexes:
-        await connection.execute(each["definition"])
+        await _create_index(connection, each["definition"])
     for each in foreign_keys:
         await connection.execute(f"alter table {each['table']} add constraint {each['name']} {each['definition']}")
     for each in tables:
         await connection.execute(f"alter table {each['name']} force row level security")
+
+
+async def _create_index(connection: PlainConnection, definition: str) -> None:
+    try:
+        await connection.execute(definition)
+    except asyncpg.UniqueViolationError as error:
+        # Without the server's message: it quotes the row.
+        raise ForeignBackup(
+            f"two rows of the backup are one in this database ({error.constraint_name})",
+            hint="Nothing is changed. Names that differ by case alone are one here: merge those in the old database.",
+        ) from error
 
 
 async def _count_tenants(connection: PlainConnection, columns: Mapping[str, set[str]]) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shutil
 import tempfile
 from asyncio import StreamReader
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -14,9 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from butlers import embedded_server
+from butlers.application_logins import PRIVATE_SCHEMA
+from butlers.client_programs import ClientProgram, choose_pg_restore, fitting_pg_dump, server_traits
+from butlers.database_url import password_of, with_parameters, without_password
 from butlers.errors import Fault, InvalidInput, Unavailable
-from butlers.provision import password_of, without_password
+from butlers.provision import open_connection
+from butlers.tls_tunnel import TunnelEnd, open_tunnel
 
 VERSION_TABLE = "alembic_version"
 _MAGIC = b"PGDMP"
@@ -26,6 +28,12 @@ _MAX_ERROR_CHARACTERS = 300
 _MAX_REVISIONS_BYTES = 4096
 _LOCK_TIMEOUT_SECONDS = 60.0
 _SILENCE_SECONDS = 600.0
+# The other parameters are settings of the server, which libpq does not take, or younger than the oldest pg_dump.
+_LIBPQ_PARAMETERS = frozenset({
+    "application_name", "dbname", "gsslib", "host", "krbsrvname", "options", "passfile", "port", "service",
+    "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert", "sslcrl", "sslkey", "sslmode", "sslpassword",
+    "sslrootcert", "target_session_attrs", "user",
+})  # fmt: skip
 _CREATED = re.compile(r"^;\s+Archive created at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.MULTILINE)
 _ROWS_ENTRY = re.compile(r"^\d+; \d+ \d+ TABLE DATA (\S+) (\S+) .*$", re.MULTILINE)
 _COPY = re.compile(rb'COPY public\.([a-z0-9_]+) \(([a-z0-9_", ]+)\) FROM stdin;\n')
@@ -89,7 +97,7 @@ class BackupFile:
             use.write(entries)
             use.flush()
             arguments = ["--data-only", f"--use-list={use.name}", "--file=-", str(self.path)]
-            async with _running("pg_restore", arguments) as output:
+            async with _running(await choose_pg_restore(), arguments) as output:
                 yield _Script(output).tables(tables)
 
     def refuse_other_tables(self, tables: set[str]) -> None:
@@ -101,13 +109,14 @@ class BackupFile:
             raise ForeignBackup(f"{self.path} has no rows for {', '.join(missing)}")
 
     def _row_entries(self) -> Iterator[re.Match[str]]:
-        return _ROWS_ENTRY.finditer(self.contents)
+        """Return the tables with rows; the passwords of roles, which a dump by hand holds, belong to their server."""
+        return (match for match in _ROWS_ENTRY.finditer(self.contents) if match[1] != PRIVATE_SCHEMA)
 
 
 async def open_backup(path: Path) -> BackupFile:
     """Return the backup in a file; raise `InvalidInput` if there is none."""
     _check_magic(path)
-    async with _running("pg_restore", ["--list", str(path)]) as output:
+    async with _running(await choose_pg_restore(), ["--list", str(path)]) as output:
         contents = await output.read()
     return BackupFile(path, contents.decode("utf-8", "replace"))
 
@@ -127,7 +136,7 @@ async def write_backup(
     dsn: str,
     file: IO[bytes],
     *,
-    enable_row_security: bool,
+    is_embedded: bool,
     lock_seconds: float = _LOCK_TIMEOUT_SECONDS,
     silence_seconds: float = _SILENCE_SECONDS,
 ) -> int:
@@ -138,15 +147,30 @@ async def write_backup(
     """
     # Without large objects: a butler has none.
     options = ["--format=custom", "--no-owner", "--no-privileges", "-B", "--encoding=UTF8"]
-    row_security = ["--enable-row-security"] if enable_row_security else []
-    limit = f"--lock-wait-timeout={round(lock_seconds * 1000)}"
-    arguments = [*options, *row_security, limit, "--dbname=" + without_password(dsn)]
-    async with _running("pg_dump", arguments, password_of(dsn)) as output:
-        while chunk := await _read_in_time(output, silence_seconds):
-            await asyncio.to_thread(file.write, chunk)
+    # Row-level security binds an external owner, whose policy lets it read all rows.
+    row_security = [] if is_embedded else ["--enable-row-security"]
+    limits = [f"--lock-wait-timeout={round(lock_seconds * 1000)}", f"--exclude-schema={PRIVATE_SCHEMA}"]
+    async with _dump_source(dsn, is_embedded=is_embedded) as (program, source):
+        arguments = [*options, *row_security, *limits, "--dbname=" + source.url]
+        async with _running(program, arguments, source.password) as output:
+            while chunk := await _read_in_time(output, silence_seconds):
+                await asyncio.to_thread(file.write, chunk)
     file.flush()
     await asyncio.to_thread(os.fsync, file.fileno())
     return file.tell()
+
+
+@asynccontextmanager
+async def _dump_source(dsn: str, *, is_embedded: bool) -> AsyncIterator[tuple[ClientProgram, TunnelEnd]]:
+    """Yield the pg_dump that fits the server, and the URL by which it reaches the database."""
+    async with open_connection(dsn) as connection:
+        server = server_traits(connection)
+    program = await fitting_pg_dump(server, is_embedded=is_embedded)
+    if server.uses_tls and not program.speaks_tls:
+        async with open_tunnel(dsn) as end:
+            yield program, end
+    else:
+        yield program, TunnelEnd(with_parameters(without_password(dsn), _LIBPQ_PARAMETERS), password_of(dsn))
 
 
 async def _read_in_time(output: StreamReader, seconds: float) -> bytes:
@@ -213,14 +237,14 @@ class _Script:
 
 @asynccontextmanager
 async def _running(
-    program: str, arguments: Sequence[str], password: str | None = None
+    program: ClientProgram, arguments: Sequence[str], password: str | None = None
 ) -> AsyncIterator[StreamReader]:
     """Run a program and yield its output, to be read to the end; raise a fault if it fails."""
     # The password goes into the environment, which other users can't read; the times in a backup are in UTC.
     env = os.environ | {"TZ": "UTC"} | ({"PGPASSWORD": password} if password else {})
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(
-            _program_path(program), *arguments, stdin=DEVNULL, stdout=PIPE, stderr=errors, env=env, limit=_CHUNK_BYTES
+            program.path, *arguments, stdin=DEVNULL, stdout=PIPE, stderr=errors, env=env, limit=_CHUNK_BYTES
         )
         output = process.stdout
         assert output  # noqa: S101 — it is a pipe
@@ -232,7 +256,7 @@ async def _running(
                 await _kill(process)
                 raise
         if await process.wait():
-            raise _failure(program, errors)
+            raise _failure(program.name, errors)
 
 
 async def _kill(process: Process) -> None:
@@ -249,11 +273,3 @@ def _failure(program: str, errors: IO[bytes]) -> Fault:
     line = next((line for line in lines if "error" in line.lower()), lines[0])[:_MAX_ERROR_CHARACTERS]
     fault = ForeignBackup if program == "pg_restore" else Unavailable
     return fault(f"{program} failed: {line}")
-
-
-def _program_path(program: str) -> str:
-    """Return the path of the program bundled with the embedded server, or of the installed one."""
-    path = embedded_server.program_path(program) or shutil.which(program)
-    if path is None:
-        raise Unavailable(f"the program {program} is not installed", hint="Install PostgreSQL's client programs.")
-    return str(path)

@@ -182,6 +182,13 @@ class LimitsConfig(Table):
     call_timeout_seconds: float = Field(
         30.0, gt=0, le=3600, description="Maximum duration of a call; a longer one fails with `timeout`."
     )
+    drain_seconds: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="Time after SIGTERM in which `/health` says `draining` and open connections are served. Then the "
+        "butler stops. Raise it above the interval in which a load balancer asks. Ctrl-C skips it.",
+    )
     grace_seconds: float = Field(
         20.0, ge=0, le=3600, description="Time that a stopping butler gives to running calls."
     )

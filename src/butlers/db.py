@@ -131,6 +131,11 @@ class Database:
                 with contextlib.suppress(OSError, *DRIVER_ERRORS):
                     await connection.close(timeout=1)
 
+    @property
+    def has_owner(self) -> bool:
+        """Whether the credentials of the tables' owner are known to this process."""
+        return self._owner is not None
+
     def owner_connection(self) -> contextlib.AbstractAsyncContextManager[PlainConnection]:
         """Open a connection of the tables' owner; raise `Forbidden` if its credentials are unknown."""
         if self._owner is None:

@@ -1,16 +1,18 @@
 """The checks behind `butlers doctor`, each with a fix for what is wrong."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from butlers import app, backup, db
+from butlers import app, backup, client_programs, db, suitability
 from butlers.app import Butler
 from butlers.config import Configuration
 from butlers.contract import Check
 from butlers.cron import local_now
 from butlers.environment import Environment
 from butlers.errors import Fault, Unavailable
+from butlers.hooks.health import check_outbox
 from butlers.host import job_runs, runtimes
+from butlers.migrate import Branch, quote_identifier
 from butlers.provision import DatabaseLocation, open_connection
 
 
@@ -32,7 +34,7 @@ async def run_live_checks(butler: Butler) -> list[Check]:
     checks = [_check_runtime(butler.config)]
     try:
         with db.translate_errors():
-            checks.append(await _check_database(butler.location))
+            checks.append(await _check_database(butler.location, app.migration_branches(butler.config)))
         for module in butler.modules:
             checks += await module.checks()
         checks += [await _check_jobs(butler), await _check_backup(butler)]
@@ -43,7 +45,13 @@ async def run_live_checks(butler: Butler) -> list[Check]:
 
 _OVERDUE_SECONDS = 600
 _MAX_BACKUP_AGE_DAYS = 30
-_ORDER = ("configuration", "runtime", "database", "schema", "row-level security", "modules")
+_OWNER_WITHOUT_CREATE = """
+    select tableowner::text
+      from pg_tables
+     where schemaname = 'public' and tablename = 'alembic_version'
+       and not has_schema_privilege(tableowner, 'public', 'create')
+"""
+_ORDER = ("configuration", "runtime", "outbox", "database", "schema", "row-level security", "modules")
 
 
 async def _generate_checks(folder: Path, environment: Environment) -> AsyncIterator[Check]:
@@ -51,9 +59,10 @@ async def _generate_checks(folder: Path, environment: Environment) -> AsyncItera
     enabled = [name for name, module in config.modules.items() if module.enabled]
     yield Check("configuration", "ok", f"butler {config.butler.name}, modules: {', '.join(enabled) or 'none'}")
     yield _check_runtime(config)
+    yield check_outbox(environment.home, config.folder)
     async with app.locate_database(config, environment) as location:
         with db.translate_errors():
-            yield await _check_database(location)
+            yield await _check_database(location, app.migration_branches(config))
             yield await _check_schema(location, config)
             await app.refuse_unsafe_database(location)
         yield Check("row-level security", "ok", f"forced on every table; {location.app} can't disable it")
@@ -63,6 +72,7 @@ async def _generate_checks(folder: Path, environment: Environment) -> AsyncItera
                     yield check
             yield await _check_jobs(butler)
             yield await _check_backup(butler)
+            yield await _check_restore(location)
 
 
 def _check_runtime(config: Configuration) -> Check:
@@ -77,15 +87,17 @@ def _check_runtime(config: Configuration) -> Check:
     return Check("runtime", "ok", f"{runtime.command[0]} is installed")
 
 
-async def _check_database(location: DatabaseLocation) -> Check:
+async def _check_database(location: DatabaseLocation, branches: Sequence[Branch]) -> Check:
+    traits = await app.refuse_unsuitable_database(location, branches)
     async with open_connection(location.dsn) as connection:
         version = await connection.fetchval("show server_version")
-        extensions = await connection.fetchval(
-            "select string_agg(extname || ' ' || extversion, ', ' order by extname)"
-            " from pg_extension where extname <> 'plpgsql'"
-        )
+        tls = ", TLS" if client_programs.server_traits(connection).uses_tls else ""
     where = "embedded" if location.cluster else "external"
-    return Check("database", "ok", f"{where} PostgreSQL {version}; {extensions or 'no extensions yet'}")
+    extensions = ", ".join(f"{name} {each}" for name, each in sorted(traits.extensions.items()) if name != "plpgsql")
+    found = [f"{where} PostgreSQL {version}{tls}; {extensions or 'no extensions yet'}"]
+    problems = suitability.shortcomings(traits)
+    found += [each.found for each in problems]
+    return Check("database", "warn" if problems else "ok", "; ".join(found), " ".join(each.fix for each in problems))
 
 
 async def _check_schema(location: DatabaseLocation, config: Configuration) -> Check:
@@ -120,3 +132,25 @@ async def _check_backup(butler: Butler) -> Check:
     found = f"the last backup is from {created_at.astimezone():%Y-%m-%d %H:%M}"
     is_old = (local_now() - created_at).days > _MAX_BACKUP_AGE_DAYS
     return Check("backup", "warn", found, fix) if is_old else Check("backup", "ok", found)
+
+
+async def _check_restore(location: DatabaseLocation) -> Check:
+    """Check that the programs of a backup and a restore fit this server, and that the owner could restore."""
+    async with open_connection(location.dsn) as connection:
+        server = client_programs.server_traits(connection)
+        owner = await connection.fetchval(_OWNER_WITHOUT_CREATE)
+    try:
+        dump = await client_programs.fitting_pg_dump(server, is_embedded=location.cluster is not None)
+        restore = await client_programs.choose_pg_restore()
+    except Unavailable as fault:
+        return Check("restore", "warn", fault.message, fault.hint)
+    tunnel = " through a TLS tunnel" if server.uses_tls and not dump.speaks_tls else ""
+    programs = f"{dump} writes a backup{tunnel}, {restore} reads it"
+    if restore.major < dump.major:
+        fix = f"Install pg_restore of PostgreSQL {dump.major}."
+        return Check("restore", "warn", f"{programs}, but is too old for that", fix)
+    if owner is not None:
+        fix = f"As the owner of the database, run: GRANT CREATE ON SCHEMA public TO {quote_identifier(owner)};"
+        return Check("restore", "warn", f"{programs}, but {owner} may not create tables", fix)
+    needed = "" if location.admin_dsn else ", where BUTLERS_ADMIN_DATABASE_URL names the owner"
+    return Check("restore", "ok", f"{programs}{needed}")

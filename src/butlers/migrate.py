@@ -7,9 +7,11 @@ import them. `pending_branches` finds out without them whether there is anything
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -17,12 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import asyncpg
 
+from butlers.db import DRIVER_ERRORS
 from butlers.errors import AlreadyExists, Conflict, Fault, Unavailable
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+log = logging.getLogger("butlers.migrate")
 
 MIN_SERVER_VERSION = 15
 _LOCK = 0x6275746C657273  # "butlers"
@@ -33,10 +38,49 @@ _VERSIONS = """
     select version_num, to_regprocedure('public.enable_tenant_isolation(regclass, boolean)') is null as is_outdated
       from public.alembic_version
 """
+_MISSING_RIGHTS = """
+    select distinct w.kind || ' ' || w.name as name
+      from unnest($1::text[], $2::text[], $3::text[]) as w (kind, name, privilege)
+     where not case w.kind
+               when 'table' then has_table_privilege(to_regclass('public.' || w.name), w.privilege)
+               when 'function' then has_function_privilege(to_regprocedure('public.' || w.name), w.privilege)
+               when 'sequence' then has_sequence_privilege(to_regclass('public.' || w.name), w.privilege)
+               end
+     order by 1
+"""
+# A role that may write here is the application's, of this butler or of another one on the same database.
+_APPLICATION_ROLES = """
+    select pg_get_userbyid(acl.grantee)::text as name
+      from pg_class c, aclexplode(c.relacl) as acl
+     where c.oid = to_regclass('public.idempotency_keys')
+       and acl.privilege_type = 'INSERT'
+       and acl.grantee not in (0, c.relowner)
+"""
 _PRIVILEGES = frozenset({"select", "insert", "update", "delete", "execute", "usage"})
 
-_REBUILD_LOCK_SECONDS = 5
+_REBUILD_LOCK_SECONDS = 5.0
+_LOCK_POLL_SECONDS = 0.2
+_PROGRESS_SECONDS = 10.0
+# Everybody else who needs a table queues behind a migration that waits for it: shorter than a call's own limit.
+_TABLE_LOCK_SECONDS = 1.0
+_TABLE_LOCK_TOTAL_SECONDS = 600.0
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 10.0
+_BLOCKING_USER = """
+    select a.pid, a.usename::text as role, nullif(a.application_name, '') as application,
+           extract(epoch from now() - a.xact_start)::bigint as seconds,
+           array_agg(distinct l.relation::regclass::text) as tables
+      from pg_locks l
+      join pg_stat_activity a on a.pid = l.pid
+      join pg_class c on c.oid = l.relation and c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace
+     where l.granted
+       and a.datname = current_database()
+       and a.pid <> pg_backend_pid()
+     group by a.pid, a.usename, a.application_name, a.xact_start
+     order by a.xact_start nulls last
+     limit 1
+"""
 _NOT_EMPTY_HINT = "Restore under another name (butler.name), or into another database or BUTLERS_HOME."
+_RIGHTS_HINT = "Run `butlers migrate` as the owner: it grants the application's role what it needs."
 _LOCKED_HINT = "Wait until it has finished; `butlers doctor` then says what is there."
 
 _alembic_lock = asyncio.Lock()
@@ -46,6 +90,12 @@ class MigrationFault(Fault):
     """The migration failed; the database is unchanged."""
 
     hint = "Nothing was changed. Fix the cause and run `butlers migrate` again."
+
+
+class TablesInUse(Conflict):
+    """Another transaction holds a lock on a table that has to change; the database is unchanged."""
+
+    hint = "Nothing was changed. End the other transaction, or try again when it has ended."
 
 
 class UnknownRevision(MigrationFault):
@@ -70,13 +120,15 @@ class Branch:
     """A line of migrations, and the rights of the application's role on the objects they create.
 
     Revisions are files named `<revision>_<slug>.py`; their ids share the prefix of `head`. `rights` maps
-    an object ("table facts", "function api_key(uuid)") to privileges ("select, insert"; "" for none).
+    an object ("table facts", "function api_key(uuid)") to privileges ("select, insert"; "" for none), `extensions`
+    an extension that the branch needs to its oldest version that works.
     """
 
     label: str
     location: Path
     head: str
     rights: Mapping[str, str] = field(default_factory=dict)
+    extensions: Mapping[str, str] = field(default_factory=dict)
 
     def owns(self, revision: str) -> bool:
         """Whether a revision, known or not, belongs to this branch."""
@@ -102,19 +154,51 @@ async def pending_branches(connection: asyncpg.Connection[Any], branches: Sequen
     try:
         rows = await connection.fetch(_VERSIONS)
     except asyncpg.InsufficientPrivilegeError as error:
-        raise MigrationFault(
-            "this role may not read alembic_version",
-            hint="Run `butlers migrate`: it grants the application's role what it needs.",
-        ) from error
+        raise MigrationFault("this role may not read alembic_version", hint=_RIGHTS_HINT) from error
     positions = _positions(_known_versions(rows), branches)
     return {branch.label: positions[branch.label] for branch in branches if positions[branch.label] != branch.head}
 
 
-async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner: str | None = None) -> Migration:
+async def refuse_missing_rights(connection: asyncpg.Connection[Any], branches: Iterable[Branch]) -> None:
+    """Raise `MigrationFault` unless the connected role has every right that the branches list."""
+    wanted = [
+        (*name.split(" ", 1), privilege)
+        for branch in branches
+        for name, privileges in branch.rights.items()
+        for privilege in filter(None, privileges.split(", "))
+    ]
+    rows = await connection.fetch(_MISSING_RIGHTS, *(list(column) for column in zip(*wanted, strict=True)))
+    if rows:
+        raise MigrationFault(f"this role may not use {rows[0]['name']}", hint=_RIGHTS_HINT)
+
+
+async def upgrade(
+    dsn: str,
+    branches: Sequence[Branch],
+    *,
+    app_role: str,
+    owner: str | None = None,
+    lock_seconds: float = _TABLE_LOCK_TOTAL_SECONDS,
+) -> Migration:
     """Migrate every branch to head and grant the application its rights, in one transaction.
 
-    Several processes may call it at once: one migrates, the others wait and find nothing to do.
+    Several processes may call it at once: one migrates, the others wait and find nothing to do. A table that others
+    use is waited for in short attempts, so that calls go on; raises `TablesInUse` after `lock_seconds` of them.
     """
+    deadline, pause = time.monotonic() + lock_seconds, _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return await _upgrade_once(dsn, branches, app_role=app_role, owner=owner)
+        except TablesInUse as fault:
+            user = await _find_blocking_user(dsn)
+            if time.monotonic() + pause > deadline:
+                raise TablesInUse(f"{fault.message}: {user}") from fault
+            log.warning("the migration waits, and tries again in %g s: %s", pause, user)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+
+
+async def _upgrade_once(dsn: str, branches: Sequence[Branch], *, app_role: str, owner: str | None) -> Migration:
     async with _transaction(dsn, owner) as (connection, progress):
         before = _positions(await connection.run_sync(_read_versions), branches)
         await connection.run_sync(_run, branches, _HEADS, progress)
@@ -122,6 +206,23 @@ async def upgrade(dsn: str, branches: Sequence[Branch], *, app_role: str, owner:
         driver: Any = (await connection.get_raw_connection()).driver_connection
         await grant_privileges(driver, branches, app_role=app_role)
     return Migration(before, {branch.label: branch.head for branch in branches})
+
+
+async def _find_blocking_user(dsn: str) -> str:
+    """Return who has used tables of the database for longest, in words."""
+    row = None
+    # Without the answer, the next attempt says what is wrong with the connection.
+    with suppress(OSError, *DRIVER_ERRORS):
+        connection = await asyncpg.connect(dsn, timeout=_PROGRESS_SECONDS)
+        try:
+            row = await connection.fetchrow(_BLOCKING_USER)
+        finally:
+            await connection.close()
+    if row is None:
+        return "somebody used a table that it changes"
+    tables = ", ".join(row["tables"][:3]) + (", …" if len(row["tables"]) > 3 else "")
+    duration = "" if row["seconds"] is None else f" for {row['seconds']} s"
+    return f"{row['application'] or 'a connection'} of {row['role']} (pid {row['pid']}) has used {tables}{duration}"
 
 
 async def rebuild(
@@ -191,7 +292,10 @@ async def downgrade(
 
 
 async def grant_privileges(connection: asyncpg.Connection[Any], branches: Iterable[Branch], *, app_role: str) -> None:
-    """Grant the application's role exactly the rights that the branches list, and PUBLIC none."""
+    """Grant the application's role exactly the rights that the branches list, and PUBLIC none.
+
+    The roles of other butlers on this database get the same: what a migration makes anew has no rights yet.
+    """
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
         # Revoking from the owner would remove the owner's rights, and an owner could disable the policies.
@@ -200,7 +304,8 @@ async def grant_privileges(connection: asyncpg.Connection[Any], branches: Iterab
                 f"{app_role} would own the tables and be the application's role",
                 hint="Use two roles: an owner that migrates and a restricted one for the application.",
             )
-        for statement in _grant_statements(branches, app_role):
+        others = {row["name"] for row in await connection.fetch(_APPLICATION_ROLES)} - {app_role}
+        for statement in _grant_statements(branches, [app_role, *sorted(others)]):
             await connection.execute(statement)
 
 
@@ -212,6 +317,34 @@ def run_sql_file(revision_file: str, name: str) -> None:
     # Through the driver: SQLAlchemy prepares what it sends, and a prepared statement is a single one.
     connection: Any = op.get_bind().connection.dbapi_connection
     connection.run_async(lambda driver: driver.execute(text))
+
+
+def create_extension(connection: Connection, name: str) -> str | None:
+    """Create an extension unless it exists; return why that fails, or None. The transaction stays usable."""
+    if connection.exec_driver_sql("select 1 from pg_extension where extname = $1", (name,)).first():
+        return None
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        with connection.begin_nested():
+            connection.exec_driver_sql(f"create extension if not exists {quote_identifier(name)} with schema public")
+    except DBAPIError as error:
+        server_error = _find(error, asyncpg.PostgresError)
+        return str(server_error.args[0] if server_error else error)
+    return None
+
+
+def refuse_old_extension(name: str, version: str, minimum: str) -> None:
+    """Raise `MigrationFault` if the version of an extension is older than the minimum."""
+    if _version_numbers(version) < _version_numbers(minimum):
+        raise MigrationFault(
+            f"the extension {name} is {version} in this database, and {minimum} or newer is needed",
+            hint=f"Install a newer one on the server and run: ALTER EXTENSION {quote_identifier(name)} UPDATE;",
+        )
+
+
+def _version_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 @contextmanager
@@ -259,11 +392,12 @@ def _positions(versions: Iterable[str], branches: Sequence[Branch]) -> dict[str,
 
 @asynccontextmanager
 async def _transaction(
-    dsn: str, owner: str | None, *, lock_seconds: int = 0
+    dsn: str, owner: str | None, *, lock_seconds: float | None = None
 ) -> AsyncIterator[tuple[AsyncConnection, _Progress]]:
     """Open a transaction as the owner, with the migration lock and the search path `public`.
 
-    Raises `Conflict` if another process holds the lock for longer than `lock_seconds`; 0 waits without a limit.
+    Raises `Conflict` if another process holds that lock for longer than `lock_seconds`, and `TablesInUse` if a
+    statement waits too long for a table.
     """
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
@@ -276,16 +410,18 @@ async def _transaction(
     # Alembic's `op` is global: two databases migrated at once would mix up their statements.
     with _translate_errors(progress):
         async with _alembic_lock, engine.begin() as connection:
-            await connection.run_sync(_prepare_session, owner, lock_seconds)
             try:
+                await connection.run_sync(_prepare_session)
+                await _take_migration_lock(connection, lock_seconds)
+                await connection.run_sync(_become_owner, owner)
                 yield connection, progress
             except Fault as fault:
                 progress.fault = fault
                 raise
 
 
-def _prepare_session(connection: Connection, owner: str | None, lock_seconds: int) -> None:
-    """Refuse servers that are too old, wait for the lock, and switch to the owner."""
+def _prepare_session(connection: Connection) -> None:
+    """Refuse servers that are too old, and lift the limits that a migration may exceed."""
     server = int(connection.exec_driver_sql("show server_version_num").scalar_one()) // 10_000
     if server < MIN_SERVER_VERSION:
         raise MigrationFault(
@@ -294,7 +430,7 @@ def _prepare_session(connection: Connection, owner: str | None, lock_seconds: in
     # Via pg_settings, because servers before 17 do not have transaction_timeout.
     connection.exec_driver_sql(
         "select set_config(name, '0', true) from pg_settings where name in ("
-        "'lock_timeout', 'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')"
+        "'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')"
     )
     # A server notices a client that was killed only when a statement ends; this one may take minutes.
     connection.exec_driver_sql(
@@ -302,9 +438,26 @@ def _prepare_session(connection: Connection, owner: str | None, lock_seconds: in
     )
     connection.exec_driver_sql("set local client_min_messages = warning")
     connection.exec_driver_sql("set local search_path = public, pg_temp")
-    connection.exec_driver_sql(f"set local lock_timeout = '{lock_seconds}s'")
-    connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
-    connection.exec_driver_sql("set local lock_timeout = 0")
+    connection.exec_driver_sql(f"set local lock_timeout = '{_TABLE_LOCK_SECONDS * 1000:.0f}ms'")
+
+
+async def _take_migration_lock(connection: AsyncConnection, seconds: float | None) -> None:
+    """Wait for a process that migrates or restores; raise `Conflict` if it takes longer than `seconds`.
+
+    Without `seconds` there is no limit, because a migration of a large table has none.
+    """
+    started = reported = time.monotonic()
+    while not (await connection.exec_driver_sql(f"select pg_try_advisory_xact_lock({_LOCK})")).scalar_one():
+        now = time.monotonic()
+        if seconds is not None and now - started > seconds:
+            raise Conflict("another process is migrating or restoring this database", hint=_LOCKED_HINT)
+        if now - reported > _PROGRESS_SECONDS:
+            log.warning("another process has migrated or restored this database for %.0f s: waiting", now - started)
+            reported = now
+        await asyncio.sleep(_LOCK_POLL_SECONDS)
+
+
+def _become_owner(connection: Connection, owner: str | None) -> None:
     if owner is not None:
         connection.exec_driver_sql(f"set local role {quote_identifier(owner)}")
 
@@ -355,14 +508,14 @@ def _run(connection: Connection, branches: Sequence[Branch], target: _Target, pr
         context.run_migrations()
 
 
-def _grant_statements(branches: Iterable[Branch], app_role: str) -> Iterator[str]:
-    role = quote_identifier(app_role)
+def _grant_statements(branches: Iterable[Branch], app_roles: Sequence[str]) -> Iterator[str]:
+    roles = ", ".join(map(quote_identifier, app_roles))
     for branch in branches:
         for name, privileges in branch.rights.items():
             target = _grant_target(name)
-            yield f"revoke all on {target} from public, {role}"
+            yield f"revoke all on {target} from public, {roles}"
             if privileges:
-                yield f"grant {_check_privileges(privileges)} on {target} to {role}"
+                yield f"grant {_check_privileges(privileges)} on {target} to {roles}"
 
 
 def _grant_target(name: str) -> str:
@@ -402,9 +555,11 @@ def _translate_errors(progress: _Progress) -> Iterator[None]:
             raise Unavailable(f"the database can't be reached: {error}") from error
         if server_error is None:
             raise MigrationFault(f"{progress.step} failed: {error}") from error
-        if isinstance(server_error, asyncpg.LockNotAvailableError):
-            raise Conflict("another process is migrating or restoring this database", hint=_LOCKED_HINT) from error
+        if isinstance(server_error, (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError)):
+            raise TablesInUse(f"{progress.step} needs tables that somebody else uses") from error
         hint = f"{server_error.hint.rstrip('.')}. {MigrationFault.hint}" if server_error.hint else None
+        if "permission denied for schema public" in str(server_error):
+            hint = "As the owner of the database, let the owner of the tables: GRANT CREATE ON SCHEMA public TO …;"
         raise MigrationFault(f"{progress.step} failed: {server_error.args[0]}", hint=hint) from error
 
 

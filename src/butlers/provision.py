@@ -2,18 +2,28 @@
 
 import asyncio
 import contextlib
+import hashlib
 import hmac
 import logging
+import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 
 from butlers import embedded_server
+from butlers.application_logins import (
+    PRIVATE_SCHEMA,
+    ApplicationLogin,
+    create_login_table,
+    find_login,
+    store_login,
+)
 from butlers.config import Configuration
+from butlers.connect_faults import connect_fault
+from butlers.database_url import driver_url, password_of, refuse_malformed_url, user_of, with_role
 from butlers.db import DRIVER_ERRORS, PlainConnection, translate_cut, translate_errors
 from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Fault, Unavailable
@@ -25,6 +35,14 @@ _EXTENSIONS = ("vector", "uuid-ossp", "pg_trgm", "unaccent")
 _CONNECT_TIMEOUT_SECONDS = 10
 _COMMAND_TIMEOUT_SECONDS = 60.0
 _WATCH_INTERVAL_SECONDS = 1.0
+_LOGIN_OPTIONS = "login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
+# The schema is there before the tables: it lets two butlers that start at once on an empty database agree.
+_OWNER_OF_TABLES = f"""
+    select coalesce(
+        (select tableowner::text from pg_tables where schemaname = 'public' and tablename = 'alembic_version'),
+        (select pg_get_userbyid(nspowner)::text from pg_namespace where nspname = '{PRIVATE_SCHEMA}')
+    )
+"""  # noqa: S608 — a constant
 _TWO_URLS_HINT = (
     "Set BUTLERS_ADMIN_DATABASE_URL to a role that owns the tables and BUTLERS_DATABASE_URL to a restricted one."
 )
@@ -88,21 +106,25 @@ async def locate(config: Configuration, environment: Environment) -> DatabaseLoc
         return await _locate_embedded(config.butler.name, environment)
     with translate_errors():
         if environment.admin_database_url:
-            return await _locate_by_two_urls(url, environment.admin_database_url)
-        return await _locate_by_one_url(url, config.butler.name)
+            return await _locate_by_two_urls(driver_url(url), driver_url(environment.admin_database_url))
+        return await _locate_by_one_url(driver_url(url), config.butler.name)
 
 
 async def _locate_embedded(butler: str, environment: Environment) -> DatabaseLocation:
     """Locate the database `butler_<name>` on the embedded server; its superuser creates it and the two roles."""
     cluster = await _acquire_server(environment.home)
     database = f"butler_{butler}"
-    owner, app = f"{database}_owner", f"{database}_app"
+    app = f"{database}_app"
     try:
         with translate_errors():
             async with open_connection(cluster.dsn("postgres")) as connection:
                 await _create_database(connection, database)
             admin = cluster.dsn(database)
-            await _create_roles(admin, owner=owner, app=app, password=None)
+            async with open_connection(admin) as connection, connection.transaction():
+                owner = await _create_owner(connection, butler)
+                await _create_role(connection, app, _LOGIN_OPTIONS)
+                await _grant_database_access(connection, owner, app)
+                await _create_extensions(connection)
     except BaseException:
         await asyncio.to_thread(cluster.release)
         raise
@@ -128,18 +150,68 @@ async def _locate_by_one_url(url: str, butler: str) -> DatabaseLocation:
         [role] = await connection.fetch(
             "select rolname, rolsuper or rolcreaterole as creates_roles from pg_roles where rolname = current_user"
         )
-    if not role["creates_roles"]:
-        return DatabaseLocation(url, _user(url) or role["rolname"])
-    owner, app = f"butler_{butler}_owner", f"butler_{butler}_app"
-    password = _derive_password(url, app)
-    await _create_roles(url, owner=owner, app=app, password=password)
-    return DatabaseLocation(_with_role(url, app, password), app, url, owner)
+        if not role["creates_roles"]:
+            return DatabaseLocation(url, user_of(url) or role["rolname"])
+        await _check_server_version(connection)
+        async with connection.transaction():
+            owner = await _create_owner(connection, butler)
+            login = await _make_login(connection, url, owner, butler)
+            await _grant_database_access(connection, owner, login.role)
+            await _create_extensions(connection)
+        dsn = with_role(url, login.role, login.password)
+        if login.password and not await _accepts_login(dsn):
+            # The role is new, or somebody has changed its password.
+            await _set_password(connection, login.role, login.password)
+    return DatabaseLocation(dsn, login.role, url, owner)
+
+
+async def _make_login(connection: PlainConnection, url: str, owner: str, butler: str) -> ApplicationLogin:
+    """Return the login of the butler's application, with its role created; store it if it is a new one."""
+    derived = ApplicationLogin(f"butler_{butler}_app", _derive_password(url, butler))
+    if not await create_login_table(connection, owner):
+        await _create_role(connection, derived.role, _LOGIN_OPTIONS)
+        return derived
+    login = await find_login(connection, owner, butler)
+    if login is None:
+        login = await _choose_login(connection, url, butler, derived)
+        await store_login(connection, owner, butler, login)
+    await _create_role(connection, login.role, _LOGIN_OPTIONS)
+    return login
+
+
+async def _choose_login(
+    connection: PlainConnection, url: str, butler: str, derived: ApplicationLogin
+) -> ApplicationLogin:
+    """Return a login that takes no password away from anybody.
+
+    Roles belong to the server. One of the usual name was made by an earlier version, which derived its password, or
+    serves another database; then this one gets a role of its own.
+    """
+    if not await _role_exists(connection, derived.role):
+        return ApplicationLogin(derived.role, secrets.token_hex(32))
+    if derived.password and await _accepts_login(with_role(url, *derived)):
+        return derived
+    role = f"butler_{butler}_{await _database_digest(connection)}_app"
+    return ApplicationLogin(role, secrets.token_hex(32))
+
+
+async def _accepts_login(dsn: str) -> bool:
+    """Return whether the server takes the role and password of a URL, with or without the right to connect."""
+    try:
+        connection = await connect(dsn)
+    except Fault as fault:
+        if isinstance(fault.__cause__, asyncpg.InvalidAuthorizationSpecificationError):
+            return False
+        if isinstance(fault.__cause__, asyncpg.InsufficientPrivilegeError):
+            return True
+        raise
+    await connection.close()
+    return True
 
 
 async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
     """Locate by two URLs: the owner migrates, and creates the application's role if that is missing and allowed."""
-    with _refuse_malformed_url():
-        app = _user(url)
+    app = user_of(url)
     if app is None:
         raise ConfigurationFault("BUTLERS_DATABASE_URL names no role", hint="Write postgresql://ROLE:PASSWORD@…")
     async with open_connection(admin_url) as admin:
@@ -147,8 +219,8 @@ async def _locate_by_two_urls(url: str, admin_url: str) -> DatabaseLocation:
         try:
             async with admin.transaction():
                 await admin.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", app)
-                if not await _role_exists(admin, app):
-                    await _create_login_role(admin, app, password_of(url))
+                if await _create_role(admin, app, _LOGIN_OPTIONS) and (password := password_of(url)):
+                    await _set_password(admin, app, password)
         except asyncpg.InsufficientPrivilegeError:
             raise ConfigurationFault(
                 f"the role {app} does not exist and the administrator's role may not create it",
@@ -177,35 +249,20 @@ async def open_connection(
 async def connect(dsn: str, command_seconds: float | None = None) -> PlainConnection:
     """Open a connection; raise a fault that names the address, without the password, if that fails."""
     deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
-    while True:
-        try:
-            with _refuse_malformed_url():
+    with refuse_malformed_url():
+        while True:
+            try:
                 return await asyncpg.connect(
                     dsn,
                     timeout=_CONNECT_TIMEOUT_SECONDS,
                     command_timeout=command_seconds,
                     server_settings={"search_path": "public, pg_catalog"},
                 )
-        except (OSError, *DRIVER_ERRORS) as error:
-            # Wait while the server is starting, or recovering from a crash.
-            if not isinstance(error, asyncpg.CannotConnectNowError) or time.monotonic() > deadline:
-                raise Unavailable(
-                    f"PostgreSQL can't be reached at {without_password(dsn)}: {type(error).__name__}",
-                    hint="Is the server running, and are host, database, role and password right? Then start again.",
-                ) from error
-            await asyncio.sleep(0.2)
-
-
-@contextlib.contextmanager
-def _refuse_malformed_url() -> Iterator[None]:
-    """Turn the error of a malformed URL into a fault that does not repeat it: it contains a password."""
-    try:
-        yield
-    except ValueError:
-        raise ConfigurationFault(
-            "the URL of the database is malformed",
-            hint="Write postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE; in it %2F is /, %40 is @ and %23 is #.",
-        ) from None
+            except (OSError, *DRIVER_ERRORS) as error:
+                # Wait while the server is starting, or recovering from a crash.
+                if not isinstance(error, asyncpg.CannotConnectNowError) or time.monotonic() > deadline:
+                    raise connect_fault(error, dsn) from error
+                await asyncio.sleep(0.2)
 
 
 async def _check_server_version(connection: PlainConnection) -> None:
@@ -223,21 +280,57 @@ async def _create_database(connection: PlainConnection, name: str) -> None:
         await connection.execute(f"create database {quote_identifier(name)}")
 
 
-async def _create_roles(admin_dsn: str, *, owner: str, app: str, password: str | None) -> None:
-    """Create the two roles with their rights, and the extensions that only an administrator can create."""
-    async with open_connection(admin_dsn) as connection:
-        await _check_server_version(connection)
+async def _create_owner(connection: PlainConnection, butler: str) -> str:
+    """Return a role that owns the tables, or will, and as which the connected role may act.
+
+    Raises `ConfigurationFault` if the tables belong to a role as which it may not act.
+    """
+    await connection.execute("select pg_advisory_xact_lock(hashtextextended('roles of butlers', 2))")
+    owner: str | None = await connection.fetchval(_OWNER_OF_TABLES)
+    if owner is None:
+        owner = f"butler_{butler}_owner"
+        if not await _create_role(connection, owner, "nologin") and not await _join_role(connection, owner):
+            # It serves another database of this server, with another administrator.
+            owner = f"butler_{butler}_{await _database_digest(connection)}_owner"
+    await _create_role(connection, owner, "nologin")
+    if not await _join_role(connection, owner):
+        administrator = await connection.fetchval("select current_user::text")
+        grant = f"GRANT {quote_identifier(owner)} TO {quote_identifier(administrator)};"
+        raise ConfigurationFault(
+            f"the tables belong to {owner}, and {administrator} may not act as that role",
+            hint=f"As a role that may, run: {grant}",
+        )
+    return owner
+
+
+async def _join_role(connection: PlainConnection, name: str) -> bool:
+    """Let the connected role act as another one; return False if only others can allow that."""
+    role = quote_identifier(name)
+    for statement in (f"set local role {role}; set local role none", f"grant {role} to current_user"):
+        with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
+            async with connection.transaction():
+                await connection.execute(statement)
+            return True
+    return False
+
+
+async def _database_digest(connection: PlainConnection) -> str:
+    """Return eight characters for the database, to tell its roles from those of the server's other databases."""
+    database = await connection.fetchval("select current_database()")
+    return hashlib.sha256(database.encode()).hexdigest()[:8]
+
+
+async def _create_role(connection: PlainConnection, role: str, options: str) -> bool:
+    """Create a role unless it exists; return whether it was created."""
+    if await _role_exists(connection, role):
+        return False
+    try:
         async with connection.transaction():
-            await connection.execute("select pg_advisory_xact_lock(hashtextextended($1, 2))", owner)
-            if not await _role_exists(connection, owner):
-                await connection.execute(f"create role {quote_identifier(owner)} nologin")
-                await connection.execute(f"grant {quote_identifier(owner)} to current_user")
-            if not await _role_exists(connection, app):
-                await _create_login_role(connection, app, password)
-            elif password is not None:
-                await _set_password(connection, app, password)
-            await _grant_database_access(connection, owner, app)
-            await _create_extensions(connection)
+            await connection.execute(f"create role {quote_identifier(role)} {options}")
+    except (asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+        # Roles belong to the server: a butler of that name in another of its databases was first.
+        return False
+    return True
 
 
 async def _grant_database_access(connection: PlainConnection, owner: str, app: str) -> None:
@@ -250,17 +343,24 @@ async def _grant_database_access(connection: PlainConnection, owner: str, app: s
         grant usage, create on schema public to {quote_identifier(owner)};
         grant usage on schema public to {quote_identifier(app)};
     """)
+    # A GRANT by a role that may not give the right is a warning only.
+    if not await connection.fetchval("select has_schema_privilege($1, 'public', 'create')", owner):
+        role = await connection.fetchval("select current_user::text")
+        raise ConfigurationFault(
+            f"the role {role} may not let {owner} create tables in this database",
+            hint=f"As its owner, run: ALTER DATABASE {database} OWNER TO {quote_identifier(role)};",
+        )
 
 
 async def _create_extensions(connection: PlainConnection) -> None:
-    """Create the extensions that the server offers; the migrations check for missing ones."""
+    """Create the extensions that the server offers; the migrations say why a missing one can't be created."""
     available = await connection.fetch(
         "select name from pg_available_extensions where name = any($1) and installed_version is null",
         list(_EXTENSIONS),
     )
     for row in available:
         statement = f"create extension if not exists {quote_identifier(row['name'])} with schema public"
-        with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
+        with contextlib.suppress(asyncpg.PostgresError):
             async with connection.transaction():
                 await connection.execute(statement)
 
@@ -269,24 +369,20 @@ async def _role_exists(connection: PlainConnection, role: str) -> bool:
     return bool(await connection.fetchval("select exists (select from pg_roles where rolname = $1)", role))
 
 
-async def _create_login_role(connection: PlainConnection, role: str, password: str | None) -> None:
-    await connection.execute(
-        f"create role {quote_identifier(role)} login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
-    )
-    if password is not None:
-        await _set_password(connection, role, password)
-
-
 async def _set_password(connection: PlainConnection, role: str, password: str) -> None:
+    """Set a role's password; leave it as it is where only another administrator may change it."""
     # ALTER ROLE takes no parameters, so let the server quote the text.
     quoting = "select format('alter role %I password %L', $1::text, $2::text)"
-    await connection.execute(await connection.fetchval(quoting, role, password))
+    statement = await connection.fetchval(quoting, role, password)
+    with contextlib.suppress(asyncpg.InsufficientPrivilegeError):
+        async with connection.transaction():
+            await connection.execute(statement)
 
 
-def _derive_password(admin_url: str, role: str) -> str | None:
-    """Derive the application's password from the administrator's: the same on every machine, stored on none."""
+def _derive_password(admin_url: str, butler: str) -> str | None:
+    """Return the password that earlier versions derived from the administrator's at each start."""
     secret = password_of(admin_url)
-    return hmac.digest(secret.encode(), f"butlers:{role}".encode(), "sha256").hex() if secret else None
+    return hmac.digest(secret.encode(), f"butlers:butler_{butler}_app".encode(), "sha256").hex() if secret else None
 
 
 async def refuse_unsafe(connection: PlainConnection) -> None:
@@ -327,36 +423,3 @@ async def refuse_unsafe(connection: PlainConnection) -> None:
             f"row-level security is not forced on {', '.join(open_tables)}",
             hint="As the owner, run ALTER TABLE … ENABLE ROW LEVEL SECURITY and … FORCE ROW LEVEL SECURITY.",
         )
-
-
-def without_password(dsn: str) -> str:
-    """Return the URI without its password, for logs and errors."""
-    parts = urlsplit(dsn)
-    # A password with an unescaped / ? or # is parsed as path, query or fragment.
-    if "@" in parts.path + parts.query + parts.fragment:
-        return f"{parts.scheme}://…"
-    return _with_credentials(dsn, quote(_user(dsn) or "", safe=""), drop={"user", "password", "sslpassword"})
-
-
-def _with_role(url: str, role: str, password: str | None) -> str:
-    """Return the URL with another role, whether the URL has its role before the host or in the query."""
-    secret = f":{quote(password, safe='')}" if password else ""
-    return _with_credentials(url, quote(role, safe="") + secret, drop={"user", "password"})
-
-
-def _with_credentials(url: str, credentials: str, *, drop: set[str]) -> str:
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0] not in drop], safe="/", quote_via=quote)
-    return urlunsplit(parts._replace(netloc=f"{credentials}@{host}" if credentials else host, query=query))
-
-
-def _user(url: str) -> str | None:
-    parts = urlsplit(url)
-    return unquote(parts.username) if parts.username else dict(parse_qsl(parts.query)).get("user")
-
-
-def password_of(url: str) -> str | None:
-    """Return the password of a URL, whether the URL has it before the host or in the query."""
-    parts = urlsplit(url)
-    return unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")

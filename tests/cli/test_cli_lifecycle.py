@@ -44,7 +44,7 @@ def run_until_ready(home, *arguments, cwd=None, prefix=(), **variables):
         yield running, lines
     finally:
         if running.poll() is None:
-            running.send_signal(signal.SIGTERM)
+            running.send_signal(signal.SIGINT)
         running.communicate(timeout=30)
 
 
@@ -135,7 +135,7 @@ def test_run_in_the_current_folder_prints_its_address(home, cluster, place):
         assert any(f"claude mcp add --transport http {place.name} {address}" in line for line in lines)
         snippet = json.loads(next(line for line in lines if "mcpServers" in line).split(": ", 1)[1])
         assert snippet["mcpServers"][place.name] == {"type": "http", "url": address}
-        running.send_signal(signal.SIGTERM)
+        running.send_signal(signal.SIGINT)
         out, _ = running.communicate(timeout=30)
     assert (running.returncode, out) == (0, "")
 

@@ -63,7 +63,9 @@ def write_folder(at: Path, extra: str = "", *, name: str | None = None, probe: b
     folder = at / name
     folder.mkdir(exist_ok=True)
     modules = "[modules.memory]\nenabled = true\n" + ("[modules.probe]\nenabled = true\n" if probe else "")
-    (folder / "butler.toml").write_text(f'[butler]\nname = "{name}"\nport = 0\n{extra}\n{modules}')
+    # Most tests want a butler that stops at once.
+    limits = "" if "[butler.limits]" in extra else "[butler.limits]\ndrain_seconds = 0\n"
+    (folder / "butler.toml").write_text(f'[butler]\nname = "{name}"\nport = 0\n{extra}\n{modules}{limits}')
     return folder
 
 

@@ -20,6 +20,7 @@ from butlers.errors import ConfigurationFault, Fault, Forbidden, Unavailable
 from database.butler_processes import configured, connected, environment_of, new_home, wait_until, write_folder
 from database.catalog import describe
 from probe import MODULES
+from server_settings import skip_fsync
 
 SECRET = "s3cr/t#@:?%"
 _numbers = count()
@@ -48,8 +49,10 @@ def external() -> Iterator[External]:
         hba = home / "postgres" / "data" / "pg_hba.conf"
         hba.write_text("local all postgres trust\nlocal all all scram-sha-256\n")
         server = External(cluster)
-        asyncio.run(server.run("select pg_reload_conf()"))
+        asyncio.run(skip_fsync(cluster))
         yield server
+        # Not a clean stop, which would write dozens of databases to the disk.
+        embedded_server._run("pg_ctl", f"--pgdata={cluster.folder / 'data'}", "--mode=immediate", "--wait", "stop")
         cluster.release()
 
 

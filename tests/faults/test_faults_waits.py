@@ -58,7 +58,7 @@ async def test_row_56_a_locked_table_ends_a_backup(database, tmp_path):
         async with other.transaction():
             await other.execute("lock table held in access exclusive mode")
             with (tmp_path / "b.backup").open("wb") as file, pytest.raises(Unavailable, match="pg_dump failed: "):
-                await backup_file.write_backup(database, file, enable_row_security=False, lock_seconds=0.5)
+                await backup_file.write_backup(database, file, is_embedded=True, lock_seconds=0.5)
 
 
 async def test_row_56_a_silent_pg_dump_is_ended(database, tmp_path):
@@ -70,7 +70,7 @@ async def test_row_56_a_silent_pg_dump_is_ended(database, tmp_path):
                 (tmp_path / "b.backup").open("wb") as file,
                 pytest.raises(Unavailable, match="wrote nothing for 1 s"),
             ):
-                await backup_file.write_backup(database, file, enable_row_security=False, silence_seconds=1)
+                await backup_file.write_backup(database, file, is_embedded=True, silence_seconds=1)
 
 
 async def test_row_56_the_revisions_of_a_backup_are_few(database, tmp_path):
@@ -82,7 +82,7 @@ async def test_row_56_the_revisions_of_a_backup_are_few(database, tmp_path):
         )
     path = tmp_path / "b.backup"
     with path.open("wb") as file:
-        assert await backup_file.write_backup(database, file, enable_row_security=False) < 1_000_000
+        assert await backup_file.write_backup(database, file, is_embedded=True) < 1_000_000
     backup = await backup_file.open_backup(path)
     with pytest.raises(backup_file.ForeignBackup, match="more revisions of the schema than there are"):
         await backup.revisions()

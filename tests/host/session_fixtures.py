@@ -144,12 +144,12 @@ class RunningButler:
 
 @asynccontextmanager
 async def open_running_butler(
-    place: Path, env: Environment, modules: Any = MODULES, *, with_jobs: bool = True
+    place: Path, env: Environment, modules: Any = MODULES, **options: Any
 ) -> AsyncIterator[RunningButler]:
     """Start a butler in this process with its sessions attached."""
     async with (
         app.open_butler(app.load_configuration(place, modules), env, modules) as butler,
-        app.open_server(butler, with_jobs=with_jobs) as server,
+        app.open_server(butler, **options) as server,
     ):
         yield RunningButler(butler, server)
 

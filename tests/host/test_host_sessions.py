@@ -285,6 +285,26 @@ async def request_session(address, prompt):
     return asyncio.ensure_future(ask())
 
 
+async def test_a_process_that_runs_already_marks_the_session_of_one_that_is_killed(folder, process, hosting, tenant):
+    place = folder(TOOL + tenant_config(tenant), memory=False)
+    write_program(place, "touch begun; sleep 60")
+    async with hosting(place, recovery_seconds=0.2) as at:
+        killed = process(place)
+        call = await request_session(killed.ready(), "1")
+        await wait_until((place / "begun").exists, "the program to run")
+        # It is left alone while its process lives, however often the others look.
+        await asyncio.sleep(0.6)
+        assert (await at.session())["status"] == "running"
+        killed.end(signal.SIGKILL)
+
+        async def is_lost():
+            return (await at.session())["status"] == "lost"
+
+        await wait_until(is_lost, "the session to be marked as lost", 10)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+
 async def test_a_session_whose_butler_was_killed_is_lost_and_that_of_a_living_one_is_not(
     folder, process, hosting, tenant
 ):

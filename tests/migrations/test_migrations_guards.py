@@ -319,9 +319,9 @@ async def test_the_application_sees_a_key_by_its_id_and_no_list_of_them(migrated
         with pytest.raises(asyncpg.CheckViolationError, match="api_keys_secret_hash_length"):
             await owner.execute(new, "a", b"short")
     async with connected(migrated, APP) as app:
-        rows = await app.fetch("select tenant_id, secret_hash from api_key($1)", first)
+        rows = await app.fetch("select tenant_id, secret_hash from find_api_key($1)", first)
         assert [tuple(row) for row in rows] == [("a", b"x" * 32)]
-        assert await app.fetch("select * from api_key($1)", uuid4()) == []
+        assert await app.fetch("select * from find_api_key($1)", uuid4()) == []
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="permission denied"):
             await app.fetch("select * from api_keys")
 
@@ -370,7 +370,7 @@ async def test_nobody_else_may_call_what_runs_as_the_owner(migrated: str) -> Non
         await connection.execute("set local role stranger")
         for call in (
             "memory_backlog()",
-            "api_key(gen_random_uuid())",
+            "find_api_key(gen_random_uuid())",
             "find_entities_by_name('a', null, 1)",
             "find_entities_by_similarity('a', null, 1)",
         ):

@@ -458,3 +458,15 @@ async def test_the_reference_page_says_what_the_migrations_make(schema: asyncpg.
     reference = _reference()
     page = await reference.render(schema)
     assert reference.PAGE.read_text(encoding="utf-8") == page, "run: python scripts/schema_reference.py"
+
+
+async def test_functions_name_their_columns(schema: asyncpg.Connection[Any]) -> None:
+    """One that returns the rows of a table fails in older butlers when a release adds a column to that table."""
+    rows = await schema.fetch("""
+        select p.proname as name
+          from pg_proc p
+          join pg_type t on t.oid = p.prorettype
+          join pg_class c on c.oid = t.typrelid and c.relkind in ('r', 'v')
+         where p.pronamespace = 'public'::regnamespace
+    """)
+    assert {row["name"] for row in rows} == {"api_key", "browser_session"}, "two that core_005 replaces"

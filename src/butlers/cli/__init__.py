@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import backups, jobs, keys, lifecycle, memory, sessions
+from butlers.cli import backups, connecting, hooks, jobs, keys, lifecycle, memory, sessions
 
 app = typer.Typer(
     name="butlers",
@@ -32,11 +32,11 @@ def options(
     """Run long-running agents with memory."""
 
 
-for command in (*lifecycle.COMMANDS, *sessions.COMMANDS, *backups.COMMANDS):
+for command in (*lifecycle.COMMANDS, *sessions.COMMANDS, *connecting.COMMANDS, *backups.COMMANDS):
     app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(keys.app, name="key")
 app.add_typer(jobs.app, name="jobs")
-app.add_typer(sessions.hook, name="hook")
+app.add_typer(hooks.app, name="hook")
 app.add_typer(memory.app, name="memory")
 
 

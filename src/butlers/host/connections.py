@@ -74,6 +74,14 @@ class ConnectionTable(ServerState):
         self._reserve: dict[LimitedProtocol, None] = {}
         self._closed = 0
         self._warned_at = float("-inf")
+        self._is_draining = False
+
+    def drain(self) -> None:
+        """Serve only /health on new connections from now on, and close the others after their next response."""
+        self._is_draining = True
+        for connection in self.connections:
+            if isinstance(connection, LimitedProtocol):
+                connection.close_after_response()
 
     def start_waiting(self, connection: "LimitedProtocol") -> None:
         """Add a connection that waits for its client, as the youngest of its address."""
@@ -96,15 +104,21 @@ class ConnectionTable(ServerState):
 
     def admit(self, connection: "LimitedProtocol") -> None:
         """Make room for a new connection, or put it into the reserve, which serves only /health."""
+        if self._is_draining:
+            self._admit_to_reserve(connection, "the butler is stopping")
+            return
         if len(self.connections) - len(self._reserve) <= self.limits.max_connections:
             return
         self._warn()
         if self._waiting.keys() - {connection.address} or len(self._waiting[connection.address]) > 1:
             self._close(self._longest_waiting())
             return
+        self._admit_to_reserve(connection, "too many connections")
+
+    def _admit_to_reserve(self, connection: "LimitedProtocol", reason: str) -> None:
         self.stop_waiting(connection)
         self._reserve[connection] = None
-        connection.serve_only_health()
+        connection.serve_only_health(reason)
         if len(self._reserve) > HEALTH_CONNECTIONS:
             self._close(next(iter(self._reserve)))
 
@@ -180,8 +194,19 @@ class LimitedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         self._refuse(HTTPStatus.BAD_REQUEST, msg)
 
-    def serve_only_health(self) -> None:
-        """Answer 503 to any path but /health, and close the connection after one request."""
+    def serve_only_health(self, reason: str) -> None:
+        """Answer 503 with the reason to any path but /health, and close the connection after one request."""
+        app = self.app
+        refusal = PlainTextResponse(reason, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"})
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            await (app if scope["path"] == HEALTH_PATH else refusal)(scope, receive, send)
+
+        self.app = serve
+        self.close_after_response()
+
+    def close_after_response(self) -> None:
+        """Close the connection after the next request that arrives on it."""
         app = self.app
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,8 +215,7 @@ class LimitedProtocol(H11Protocol):
                     message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
                 await send(message)
 
-            busy = PlainTextResponse("too many connections", HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"})
-            await (app if scope["path"] == HEALTH_PATH else busy)(scope, receive, send_and_close)
+            await app(scope, receive, send_and_close)
 
         self.app = serve
 

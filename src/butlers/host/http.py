@@ -1,4 +1,4 @@
-"""HTTP server with graceful shutdown: active requests may finish within the grace period."""
+"""HTTP server with graceful shutdown: it drains, then lets active requests finish within the grace period."""
 
 import asyncio
 import contextlib
@@ -48,18 +48,25 @@ async def serve(
     grace: float,
     ready: Callable[[], None],
     on_signal: Callable[[], None],
+    drain: float = 0,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal cancels active requests. Each signal calls `on_signal`."""
+    """Serve until SIGTERM or SIGINT; a second signal cancels active requests. Each signal calls `on_signal`.
+
+    After SIGTERM, the open connections are served for `drain` seconds more, and new ones get /health only.
+    """
     server = _Server(app, limits, grace, ready)
 
-    def handle_signal() -> None:
-        server.request_stop()
+    def handle_signal(number: int) -> None:
         on_signal()
+        if number == signal.SIGTERM and drain and not server.is_stopping:
+            server.drain(drain)
+        else:
+            server.request_stop()
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_failed_accept)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, handle_signal)
+        loop.add_signal_handler(number, handle_signal, number)
     await server.serve(sockets=list(listeners))
     if not server.started:
         raise Unavailable("the HTTP server did not start")
@@ -107,8 +114,9 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=max(1, round(grace)),
         )
         super().__init__(config)
-        self.server_state = ConnectionTable(limits)
+        self.server_state = self._connections = ConnectionTable(limits)
         self._ready = ready
+        self.is_stopping = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -127,11 +135,21 @@ class _Server(uvicorn.Server):
         if cancelled := self._cancel_requests():
             await asyncio.wait(cancelled, timeout=_CANCEL_TIMEOUT_SECONDS)
 
+    def drain(self, seconds: float) -> None:
+        """Serve the open connections for `seconds` more, and nothing but /health on new ones; then stop."""
+        self.is_stopping = True
+        self._connections.drain()
+        asyncio.get_running_loop().call_later(seconds, self._exit)
+
     def request_stop(self) -> None:
-        """Stop accepting requests; on the second call, cancel active ones."""
+        """Stop accepting requests; on the second call, or while draining, cancel active ones."""
         # Not uvicorn's force_exit: it leaves its tasks running until the loop is closed.
-        if self.should_exit:
+        if self.is_stopping:
             self._cancel_requests()
+        self.is_stopping = True
+        self._exit()
+
+    def _exit(self) -> None:
         self.should_exit = True
 
     def _cancel_requests(self) -> list[asyncio.Task[None]]:

@@ -63,6 +63,12 @@ class RateLimit:
         if not allowed:
             raise Overloaded(f"more than {self._rate:g} calls a second")
 
+    def give_back(self, tenant: str, *, calls: int = 1) -> None:
+        """Return calls that were taken from a bucket and belong to another one."""
+        if tenant in self._buckets:
+            tokens, updated_at = self._buckets[tenant]
+            self._buckets[tenant] = (min(self._burst, tokens + calls), updated_at)
+
 
 class ActiveRequests:
     """The active requests of each tenant. None gets more than three quarters of the connections."""

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from fastmcp import FastMCP
 from fastmcp.server.auth import AuthProvider
@@ -36,11 +36,17 @@ from butlers.host.origin_guard import HostAndOriginGuard
 log = logging.getLogger("butlers.server")
 
 
-class BoundTool(NamedTuple):
+@dataclass(frozen=True)
+class BoundTool:
     """A tool and the state of its module."""
 
     tool: Tool
     state: Any
+
+    @functools.cached_property
+    def mcp_tool(self) -> McpTool:
+        """The tool as the protocol's library serves it. Making one takes milliseconds, for its schema."""
+        return _to_mcp_tool(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ def build_server(
         strict_input_validation=True,
     )
     _refuse_duplicate_names(tools)
-    mcp_tools = [_to_mcp_tool(bound) for bound in tools]
+    mcp_tools = [bound.mcp_tool for bound in tools]
     for tool in mcp_tools:
         mcp.add_tool(tool)
     # Without it, the protocol of 2026 lists all tools before every call to find the schema of one.
@@ -243,7 +249,9 @@ class FaultStatusMiddleware:
 
 
 async def _health(server: Server, _: Request) -> Response:
-    """Answer 200 if the database can be reached, else 503 with the reason."""
+    """Answer 200 if the database can be reached, else 503 with the reason; a stopping butler is draining."""
+    if server.stopping.is_set():
+        return JSONResponse({"status": "draining"}, status_code=503)
     try:
         await server.database.ping()
     except Fault as fault:

@@ -86,6 +86,23 @@ class SessionSpawner:
         except Fault as fault:
             log.warning("sessions of killed butlers could not be marked as lost: %s", fault.message)
 
+    @contextlib.asynccontextmanager
+    async def recover_regularly(self, caller: Caller, seconds: float) -> AsyncIterator[None]:
+        """Mark the sessions of killed processes as lost now and every `seconds`, until the block ends."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                await self.recover(caller)
+
+        await self.recover(caller)
+        repeating = asyncio.create_task(repeat())
+        try:
+            yield
+        finally:
+            repeating.cancel()
+            await asyncio.gather(repeating, return_exceptions=True)
+
     def keep_in_background(self, task: "asyncio.Task[SessionResult]") -> None:
         """Let a session run without its caller; its outcome is in its record."""
         self._background.add(task)

@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_004",
+    head="core_005",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",
@@ -17,8 +17,11 @@ CORE = Branch(
         "table idempotency_keys": "select, insert, update, delete",
         # The owner administers keys; the application looks one up by its id and sees no others.
         "table api_keys": "",
-        "function api_key(uuid)": "execute",
+        "function find_api_key(uuid)": "execute",
         "table browser_sessions": "select, insert, update, delete",
+        "function find_browser_session(bytea)": "execute",
+        # For butlers of the release before core_005, which serve on while this one migrates.
+        "function api_key(uuid)": "execute",
         "function browser_session(bytea)": "execute",
         "function latest_job_runs()": "execute",
         "function unfinished_sessions(text)": "execute",

@@ -1,7 +1,7 @@
 -- name: find_session(token_hash, idle_seconds)^
 -- A session or ticket by its token, before a tenant is known; no row once it expired or was idle for too long.
 select tenant_id, id, is_ticket, actor, roles, elevated, key_id, last_seen_at
-  from browser_session(:token_hash)
+  from find_browser_session(:token_hash)
  where expires_at > now()
    and last_seen_at > now() - make_interval(secs => :idle_seconds);
 

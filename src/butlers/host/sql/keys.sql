@@ -1,7 +1,7 @@
 -- name: find_key(key_id)^
 -- One key by its id, before a tenant is known. The function returns one row at most.
 select tenant_id, id, actor, roles, elevated, secret_hash, expires_at, revoked_at
-  from api_key(:key_id);
+  from find_api_key(:key_id);
 
 -- name: insert_key(tenant, id, actor, roles, elevated, secret_hash, expires_at)!
 -- Insert a key. Only the hash of its secret is stored.
