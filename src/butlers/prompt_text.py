@@ -36,11 +36,13 @@ _DROPPED = re.compile(
 )
 _BLANK = re.compile(r"[\x00-\x1f\x7f-\x9f\u2800]")
 _SAFE_AFTER_BRACKET = r"\s0-9=<>~.,;'\"()\[\]{}+*^$#&@`\-"
+# The characters that make a bracket before a space a tag, and those that a Unicode normalisation turns into them.
+_TAG_MARK = r"/!?|\\\u203c\u2047-\u2049\ufe15\ufe16\ufe56\ufe57\ufe68\uff01\uff0f\uff1f\uff3c\uff5c"
 _NAME = r"[\w:.\-]{1,64}"
 # A bracket that begins a tag, with at most one space after it, and the wide and small forms of such a bracket.
 # "a < b", "<3" and "<=" begin none.
 _TAG_BRACKET = re.compile(
-    rf"[<\uff1c\ufe64](?:(?<=<)(?=[^{_SAFE_AFTER_BRACKET}]| [/!?|\\]| {_NAME} ?>| {_NAME} {_NAME} ?=)"
+    rf"[<\uff1c\ufe64](?:(?<=<)(?=[^{_SAFE_AFTER_BRACKET}]| [{_TAG_MARK}]| {_NAME} ?>| {_NAME} {_NAME} ?=)"
     rf"|(?<!<)(?= ?[^{_SAFE_AFTER_BRACKET}\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]))"
 )
 _CHARACTERS = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}

@@ -15,7 +15,7 @@ from prompt_corpus import HOSTILE, ORDINARY, invisible_in, tags_in
 VISIBLE_FORMATS = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 SPECIAL = st.sampled_from(
     "<>&/!?| \"'={}\n\t\u200b\u200c\u200d\ufe0f\u00ad\u202e\u20e3\u0338\U0001f469\U0001f3fd\u2764\U0001f3f4"
-    "\U000e0067\U000e007f\u0645\u0915\u094d\uff1c\ufe64\uff1e\uff0f1#a"
+    "\U000e0067\U000e007f\u0645\u0915\u094d\uff1c\ufe64\uff1e\uff0f\uff01\ufe681#a"
 )
 TEXTS = st.text(SPECIAL, max_size=30) | st.text(max_size=40) | st.sampled_from(HOSTILE)
 ESCAPES = (escape_line, escape_between_tags)
