@@ -129,7 +129,7 @@ REGISTERED = {
     "memory_store_episode": ({"content", "butler"}, {"session_id", "importance"}),
     "memory_store_fact": (
         {"subject", "predicate", "content"},
-        {"importance", "permanence", "scope", "tags", "entity_id"},
+        {"importance", "permanence", "scope", "tags", "entity_id", "supersedes_id"},
     ),
     "memory_store_rule": ({"content"}, {"scope", "tags", "permanence"}),
     "memory_search": ({"query"}, {"types", "scope", "mode", "limit", "min_confidence"}),

@@ -38,6 +38,9 @@ def store_fact(
     scope: StoreScope = None,
     tags: Tags = None,
     entity_id: Annotated[str | None, typer.Option(help="The id of the entity it is about.")] = None,
+    supersedes_id: Annotated[
+        str | None, typer.Option(help="The id of a fact under another key that it replaces.")
+    ] = None,
     idempotency_key: Key = None,
 ) -> None:
     """Store a fact. It supersedes the fact with the same subject and predicate.

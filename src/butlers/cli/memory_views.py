@@ -23,13 +23,23 @@ def stored(kind: str) -> View:
     """Return a view of a stored or confirmed memory of this kind."""
 
     def view(answer: Mapping[str, Any]) -> RenderableType:
-        if answer.get("confirmed_existing"):
-            return visible(f"Confirmed the existing {kind} {answer['id']}")
-        superseded = f", which supersedes {answer['superseded_id']}" if "superseded_id" in answer else ""
+        act = "Confirmed the existing" if answer.get("confirmed_existing") else "Stored the"
+        replaced = [answer[name] for name in ("superseded_id", "also_superseded_id") if name in answer]
+        superseded = f", which supersedes {' and '.join(replaced)}" if replaced else ""
         expiry = f", which expires at {answer['expires_at']}" if "expires_at" in answer else ""
-        return visible(f"Stored the {kind} {answer['id']}{superseded}{expiry}")
+        sentence = visible(f"{act} {kind} {answer['id']}{superseded}{expiry}")
+        return Group(sentence, *_similar(kind, answer)) if "similar" in answer else sentence
 
     return view
+
+
+def _similar(kind: str, answer: Mapping[str, Any]) -> list[RenderableType]:
+    """Render the memories that are similar to a stored one, and what to do with them."""
+    rows = [
+        {**each, "memory": _heading({"memory_type": kind, **each}), "id": styled(each["id"], "dim")}
+        for each in answer["similar"]
+    ]
+    return [Text("Similar ones:"), TextTable("similarity | memory / content / id", rows), visible(answer["hint"])]
 
 
 def search_results(memories: Sequence[Mapping[str, Any]]) -> RenderableType:

@@ -160,6 +160,25 @@ class ConsolidationConfig(Table):
     )
 
 
+class HintsConfig(Table):
+    """Similar memories in the answer of `memory_store_fact` and `memory_store_rule`."""
+
+    enabled: bool = Field(
+        True,
+        description="Whether a store names memories that say nearly the same, or the opposite, under another key.",
+    )
+    min_similarity: Share = Field(
+        0.72,
+        description="The least cosine similarity of a memory that is named. Raise it when hints name memories that "
+        "merely share a topic.",
+    )
+
+    @property
+    def threshold(self) -> float | None:
+        """The least similarity, or None where hints are off."""
+        return self.min_similarity if self.enabled else None
+
+
 def _check_absolute(path: str) -> str:
     if not Path(path).expanduser().is_absolute():
         raise ValueError(f"{display_value(path)} is not an absolute path; start it with / or ~/")
@@ -227,5 +246,6 @@ class MemoryModuleConfig(ModuleConfig):
     retrieval: RetrievalConfig = RetrievalConfig()
     confidence: ConfidenceConfig = ConfidenceConfig()
     consolidation: ConsolidationConfig = ConsolidationConfig()
+    hints: HintsConfig = HintsConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     schedule: ScheduleConfig = ScheduleConfig()

@@ -8,7 +8,7 @@ _KEYWORD_ARGUMENTS = "text, text, text[], text[], text[], text[], text[], double
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_008",
+    head="mem_009",
     # 0.8 scans an index further until a tenant has enough rows; before it, small tenants missed most of theirs.
     extensions={"vector": "0.8"},
     rights={

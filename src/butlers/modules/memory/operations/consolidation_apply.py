@@ -198,7 +198,7 @@ class BatchExecutor:
             await self._confirm_existing(MemoryType.RULE, existing, evidence)
             return
         confidence = RULE_CONFIDENCE * self.distilled_confidence
-        rule_id = await rules.insert(
+        rule_id, _ = await rules.insert(
             self.tx,
             self.caller,
             rule,

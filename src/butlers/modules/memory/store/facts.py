@@ -66,11 +66,16 @@ async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None
 
 
 async def lock_keys_of_facts(
-    tx: Connection, caller: Caller, fact_ids: Iterable[UUID], entity_ids: Iterable[UUID] = ()
+    tx: Connection,
+    caller: Caller,
+    fact_ids: Iterable[UUID],
+    entity_ids: Iterable[UUID] = (),
+    *,
+    more: Iterable[str] = (),
 ) -> None:
-    """Lock the keys of these facts, and those they would have with these entities."""
+    """Lock the keys of these facts, those they would have with these entities, and more keys."""
     ids, others = list(fact_ids), list(entity_ids)
-    keys: set[str] = set()
+    keys = set(more)
     for start in range(0, len(ids), _KEYS_AT_ONCE):
         rows = _sql.keys_of_facts(tx, tenant_id=caller.tenant, ids=ids[start : start + _KEYS_AT_ONCE])
         keys |= {
@@ -120,8 +125,16 @@ async def lock_live_by_key(tx: Connection, caller: Caller, fact: NewFact) -> Liv
         row = await _sql.lock_live_by_subject(
             tx, tenant_id=caller.tenant, scope=fact.scope, subject=fact.subject, predicate=fact.predicate
         )
-    if row is None:
-        return None
+    return _live_fact(row) if row else None
+
+
+async def lock_live(tx: Connection, caller: Caller, fact_id: UUID) -> LiveFact | None:
+    """Lock and return a live fact by its id."""
+    row = await _sql.lock_live(tx, tenant_id=caller.tenant, id=fact_id)
+    return _live_fact(row) if row else None
+
+
+def _live_fact(row: Mapping[str, Any]) -> LiveFact:
     return LiveFact(**{**row, "permanence": Permanence(row["permanence"]), "tags": tuple(row["tags"])})
 
 
@@ -140,9 +153,9 @@ async def insert(
     source_butler: str | None,
     source_episode_id: UUID | None = None,
     confidence: float = FACT_CONFIDENCE,
-) -> UUID:
-    """Store a live fact; returns its id."""
-    fact_id: UUID = await _sql.insert(
+) -> tuple[UUID, bool]:
+    """Store a live fact; returns its id, and whether there are other live facts about its subject or entity."""
+    row = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
         searchable=truncate_for_index(fact.searchable),
@@ -154,7 +167,7 @@ async def insert(
         supersedes_id=supersedes_id,
         **asdict(fact),
     )
-    return fact_id
+    return row["id"], row["has_topic"]
 
 
 async def supersession_chain(

@@ -26,9 +26,9 @@ async def insert(
     source_butler: str | None,
     source_episode_id: UUID | None = None,
     confidence: float = RULE_CONFIDENCE,
-) -> UUID:
-    """Store a candidate rule; returns its id."""
-    rule_id: UUID = await _sql.insert(
+) -> tuple[UUID, bool]:
+    """Store a candidate rule; returns its id, and whether there are other live rules in its scope or global ones."""
+    row = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
         searchable=truncate_for_index(rule.searchable),
@@ -39,7 +39,7 @@ async def insert(
         source_episode_id=source_episode_id,
         **{**asdict(rule), "permanence": rule.permanence or Permanence.STANDARD},
     )
-    return rule_id
+    return row["id"], row["has_others"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,41 @@ class StoredEpisode(TypedDict):
     expires_at: str
 
 
+class SimilarFact(TypedDict):
+    """A live fact about the same subject or entity that says nearly the same, or the opposite, under another key."""
+
+    id: str
+    subject: str
+    predicate: str
+    content: str
+    similarity: float
+
+
 class StoredFact(TypedDict, total=False):
-    """A stored fact: new, superseding another, or confirming the same one."""
+    """A stored fact: new, superseding others, or confirming the same one."""
 
     id: str
     superseded_id: str
+    also_superseded_id: str
     confirmed_existing: bool
+    similar: list[SimilarFact]
+    hint: str
 
 
-class StoredRule(TypedDict):
+class SimilarRule(TypedDict):
+    """A live rule that says nearly the same."""
+
+    id: str
+    content: str
+    similarity: float
+
+
+class StoredRule(TypedDict, total=False):
     """A new rule."""
 
     id: str
+    similar: list[SimilarRule]
+    hint: str
 
 
 class Memory(TypedDict, total=False):

@@ -20,6 +20,7 @@ from butlers.modules.memory.tools.arguments import (
     PermanenceName,
     Text,
     parse_entity_id,
+    parse_id,
     parse_session_id,
 )
 
@@ -61,6 +62,7 @@ async def memory_store_fact(
     scope: Annotated[OptionalText, Field(description="global, or a butler's name.")] = GLOBAL,
     tags: OptionalList = None,
     entity_id: Annotated[OptionalText, Field(description="The entity it is about, from entity_resolve.")] = None,
+    supersedes_id: Annotated[OptionalText, Field(description="A fact under another key that it replaces.")] = None,
     idempotency_key: Key = None,
 ) -> StoredFact:
     """Store something durable you learned. It supersedes the fact with the same subject and predicate."""
@@ -75,8 +77,10 @@ async def memory_store_fact(
         entity_id=parse_entity_id("entity_id", entity_id) if entity_id else None,
         metadata=_origin(caller),
     )
-    request = Request("memory_store_fact", asdict(fact), idempotency_key)
-    return await writing.store_fact(memory, caller, fact, request)  # type: ignore[return-value]
+    replaced = parse_id("supersedes_id", supersedes_id) if supersedes_id else None
+    arguments = asdict(fact) | ({"supersedes_id": replaced} if replaced else {})
+    request = Request("memory_store_fact", arguments, idempotency_key)
+    return await writing.store_fact(memory, caller, fact, request, supersedes_id=replaced)  # type: ignore[return-value]
 
 
 @tool()

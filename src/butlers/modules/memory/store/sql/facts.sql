@@ -74,6 +74,15 @@ select id, content, permanence, importance, tags, confidence
    and validity = 'active'
    for update;
 
+-- name: lock_live(tenant_id, id)^
+-- Locks a live fact by its id.
+select id, content, permanence, importance, tags, confidence
+  from facts
+ where tenant_id = :tenant_id
+   and id = :id
+   and validity = 'active'
+   for update;
+
 -- name: supersede(tenant_id, id)$
 -- Supersedes a live fact: no search finds it any more.
 update facts
@@ -83,8 +92,8 @@ update facts
    and validity = 'active'
 returning id;
 
--- name: insert(tenant_id, subject, predicate, content, searchable, embedding, embedding_version_id, importance, confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata)$
--- Stores a live fact, confirmed now.
+-- name: insert(tenant_id, subject, predicate, content, searchable, embedding, embedding_version_id, importance, confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata)^
+-- Stores a live fact, confirmed now; says whether other live facts are about its subject or entity.
 insert into facts (
     tenant_id, subject, predicate, content, search_vector, embedding, embedding_version_id, importance,
     confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata
@@ -94,7 +103,11 @@ values (
     :embedding_version_id, :importance, :confidence, :permanence, :decay_rate, :source_butler, :source_episode_id,
     :supersedes_id, :entity_id, :scope, :tags, :metadata
 )
-returning id;
+returning id, exists (
+    select from facts f where f.tenant_id = :tenant_id and f.subject = :subject and f.validity = 'active'
+) or exists (
+    select from facts f where f.tenant_id = :tenant_id and f.entity_id = :entity_id and f.validity = 'active'
+) as has_topic;
 
 -- name: confirm(tenant_id, ids, is_supported, full_confidence)
 -- Restarts the decay of live facts and ends their fading. A distilled fact gets full confidence once something else

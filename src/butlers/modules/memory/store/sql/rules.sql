@@ -1,5 +1,5 @@
--- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, confidence, permanence, decay_rate, source_butler, source_episode_id, tags, metadata)$
--- Stores a candidate rule, confirmed now.
+-- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, confidence, permanence, decay_rate, source_butler, source_episode_id, tags, metadata)^
+-- Stores a candidate rule, confirmed now; says whether other live rules are in its scope or global.
 insert into rules (
     tenant_id, content, search_vector, embedding, embedding_version_id, scope, confidence, permanence, decay_rate,
     source_butler, source_episode_id, tags, metadata
@@ -8,7 +8,13 @@ values (
     :tenant_id, :content, to_tsvector('english', :searchable), :embedding, :embedding_version_id, :scope,
     :confidence, :permanence, :decay_rate, :source_butler, :source_episode_id, :tags, :metadata
 )
-returning id;
+returning id, exists (
+    select
+      from rules r
+     where r.tenant_id = :tenant_id
+       and r.scope in ('global', :scope)
+       and not coalesce((r.metadata -> 'forgotten')::boolean, false)
+) as has_others;
 
 -- name: confirm(tenant_id, ids, is_supported, full_confidence)
 -- Restarts the decay of live rules and ends their fading. A distilled rule gets the confidence of a stored one once
