@@ -43,6 +43,8 @@ class FullTenant:
     entities: Mapping[str, str]
     session: str
     request: str
+    events: Mapping[str, str]
+    """Events that can be undone, and some that can't, by a name for each."""
 
     @property
     def ids(self) -> list[str]:
@@ -63,7 +65,24 @@ async def fill_tenant(tools: Tools, archive: Archive, memory: Memory, word: str 
         "select request_id from memory_events where tenant_id = $1 and entity_id = $2 order by occurred_at limit 1",
         tools.tenant, facts["live"],
     )  # fmt: skip
-    return FullTenant(tools.tenant, facts, rules, episodes, entities, session, event["request_id"])
+    events = await _events_to_undo(tools, archive, facts, rules, entities)
+    return FullTenant(tools.tenant, facts, rules, episodes, entities, session, event["request_id"], events)
+
+
+async def _events_to_undo(
+    tools: Tools, archive: Archive, facts: Mapping[str, str], rules: Mapping[str, str], entities: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the last event of some records: stored, replaced, changed with hostile words, inverted and merged."""
+    chosen = {"stored": facts["live"], "replacing": facts["hostile new"], "inverted": rules["warning"]}
+    chosen |= {"merged": entities["target"], "renamed": entities["hostile 2"]}
+    await tools("entity_update", entity_id=chosen["renamed"], aliases=list(HOSTILE[3:]))
+    rows = await archive.rows(
+        "select distinct on (entity_id) entity_id::text, id::text from memory_events"
+        " where tenant_id = $1 and entity_id = any ($2::uuid[]) order by entity_id, occurred_at desc",
+        tools.tenant, list(chosen.values()),
+    )  # fmt: skip
+    ids = {row["entity_id"]: row["id"] for row in rows}
+    return {name: ids[record] for name, record in chosen.items()}
 
 
 def _hostile(number: int) -> str:
@@ -243,6 +262,9 @@ PAGES: Mapping[str, Callable[[FullTenant], list[str]]] = {
     "/retract": lambda full: [
         f"/retract?episode={full.episodes['consolidated']}", f"/retract?session={full.session}",
         f"/retract?episode={full.episodes['hostile 0']}", f"/retract?episode={full.episodes['pending']}",
+    ],
+    "/undo": lambda full: [
+        *(f"/undo?event={each}" for each in full.events.values()), f"/undo?request={full.request}",
     ],
 }  # fmt: skip
 """The addresses of every page by its route; each state of a page has its own."""

@@ -49,7 +49,7 @@ async def retract_from(
         if not undo and not dry_run and answer["found"]:
             if not yes:
                 show(answer, memory_views.retraction, as_json=False, to_stderr=as_json)
-                _ask("Retract all of these?", "nothing was retracted")
+                ask_or_refuse("Retract all of these?", "nothing was retracted")
             answer = await call(dry_run=False)
     show(answer, memory_views.retraction, as_json=as_json)
 
@@ -101,7 +101,7 @@ async def erase(
     async with open_memory(folder, tenant) as (memory, caller):
         if not yes:
             target = f"all data of the tenant {caller.tenant}" if what == "tenant" else f"{what} {memory_id}"
-            _ask(f"Delete {target}? It can't be undone.", "nothing was deleted")
+            ask_or_refuse(f"Delete {target}? It can't be undone.", "nothing was deleted")
         if memory_id is None:
             with progress("erasing") as update:
                 result = await erasure.erase_tenant(memory, caller, progress=update)
@@ -112,7 +112,8 @@ async def erase(
     show(result, memory_views.erasure, as_json=as_json)
 
 
-def _ask(question: str, refusal: str) -> None:
+def ask_or_refuse(question: str, refusal: str) -> None:
+    """Ask in the terminal; raises `InvalidInput` where there is none."""
     if not sys.stdin.isatty():
         raise InvalidInput("stdin is not a terminal, so the question can't be answered", hint="Pass --yes.")
     ask(question, refusal)

@@ -169,6 +169,27 @@ def retraction(answer: Mapping[str, Any]) -> RenderableType:
     return Group(table, visible(f"Retracted: {counts}.{restored} To undo it: --undo {answer['retraction_id']}"))
 
 
+def undo(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the records that an undo gives their state before, or why it is refused."""
+    if answer.get("already"):
+        return visible(f"The call {answer['request_id']} is undone already.")
+    if "reason" in answer:
+        return visible(f"It can't be undone: {answer['reason']}.")
+    rows = [
+        {**record, "record": _heading(record), "change": _changes(record), "event": ", ".join(record["events"])}
+        for record in answer["undone"]
+    ]
+    number = answer["number"]
+    more = [visible(f"… and {number - len(rows)} more")] if number > len(rows) else []
+    end = "Nothing was changed." if answer.get("dry_run") else f"Undone: {number} of the call {answer['request_id']}."
+    return Group(TextTable("event | record / id / change", rows), *more, visible(end))
+
+
+def _changes(record: Mapping[str, Any]) -> str:
+    changes = ["{field}: {from} → {to}".format(**change) for change in record["changes"]]
+    return "; ".join(changes) or "no value changes"
+
+
 def erasure(answer: Mapping[str, Any]) -> RenderableType:
     """Render the counts of deleted rows, and where the same text is still stored."""
     parts: list[RenderableType] = [Text("Erased:"), fields(answer["erased"])]
@@ -235,4 +256,5 @@ VIEWS: Mapping[str, View] = {
     "memory_run_episode_cleanup": job_result,
     "memory_dead_letters": dead_letters,
     "memory_retract_from": retraction,
+    "memory_undo": undo,
 }

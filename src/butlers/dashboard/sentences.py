@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from butlers.modules.memory.operations.undo import may_have_inverse
+
 CONSOLIDATION = "consolidation"
 _MAX_SINGLE = 3
 """More events of one type in one request become one sentence with their number."""
@@ -105,6 +107,12 @@ class Line:
     sentence: Sentence
     event: Mapping[str, Any]
     number: int = 1
+
+    @property
+    def undo(self) -> str:
+        """The id of the event, if it may be undone; empty for a line of several events."""
+        may_undo = self.number == 1 and may_have_inverse(self.event["event_type"], self.event["payload"])
+        return str(self.event["id"]) if may_undo and "id" in self.event else ""
 
 
 def summarize(events: Iterable[Mapping[str, Any]], max_lines: int) -> Sequence[Line]:

@@ -20,6 +20,7 @@ from butlers.dashboard.pages import (
     search,
     system,
     tenants,
+    undo,
 )
 from butlers.dashboard.pages.route import PageRoute
 
@@ -39,6 +40,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *system.ROUTES,
     *review.ROUTES,
     *retract.ROUTES,
+    *undo.ROUTES,
     *acts.ROUTES,
     *live.ROUTES,
     *login.ROUTES,

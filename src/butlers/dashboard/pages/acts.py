@@ -248,7 +248,9 @@ def parse_id(text: str) -> UUID:
 
 
 async def undo_request(act: Act) -> Any:
-    """Undo everything that one call did."""
+    """Undo one event, or everything that one call did."""
+    if act.text("event"):
+        return await undo.undo_event(act.memory, act.caller, act.id("event"), act.request)
     return await undo.undo(act.memory, act.caller, act.text("request"), act.request)
 
 

@@ -49,6 +49,8 @@ class EventLine:
     path: str
     """The page of the memory; empty if it is deleted."""
     memory_id: UUID | None
+    undo: str = ""
+    """The id of the event, if it may be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ def to_line(row: Record) -> EventLine:
         object=object_name(row),
         path=FOLDERS[row["entity_type"]] + str(row["entity_id"]) if is_known else "",
         memory_id=row["entity_id"],
+        undo=str(row["id"]) if undo.may_have_inverse(row["event_type"], row["payload"]) else "",
     )
 
 

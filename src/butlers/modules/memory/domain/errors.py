@@ -120,3 +120,4 @@ class CannotUndo(Conflict):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"this can't be undone: {reason}")
+        self.reason = reason

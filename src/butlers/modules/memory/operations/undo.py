@@ -1,4 +1,4 @@
-"""Undo of one call: every record it changed gets back the state before it, as its events tell it."""
+"""Undo of one call, or of one event of it: each record gets back the state before, as the events tell it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,16 +42,42 @@ _REASONS = {
     "episode_requeued": "consolidation may have read the episode by now; forget it to take it out of the queue",
     "episode_consolidated": "it is a consolidation run; retract what came from its episodes instead",
     "rule_inverted": "it is a sweep; undo the inversion on the page of the rule instead",
+    "episode_created": "forget the episode instead",
+    "entity_created": "facts may be about it; merge it into another entity, or erase it",
 }
 
 _REVERTED = "rule_inversion_reverted"
 _RECORD_TYPES = ("entity", "fact", "rule", "episode")
 """In the order in which their rows are locked."""
 
+_MAX_LAST = 10_000
+"""Events among which the last act of a caller is looked for."""
+
 Records = Mapping[str, Sequence[UUID]]
 """The ids of records by their type."""
 Warnings = Mapping[UUID, tuple[str, EmbeddedText]]
 """The contents of warnings with their vectors, by the id of the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoTarget:
+    """A call, or what it did to some records."""
+
+    request_id: str
+    among: Sequence[UUID] | None = None
+    """The records; None for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPreview:
+    """What an undo would change, or why it is refused."""
+
+    request_id: str
+    changes: Sequence[Mapping[str, Any]] = ()
+    number: int = 0
+    is_undone: bool = False
+    reason: str = ""
+    """Why it can't be undone; empty if it can."""
 
 
 @dataclass(slots=True)
@@ -81,10 +107,9 @@ class Reversal:
         return is_live and not self.change.after.keys().isdisjoint({"validity", "entity_id"})
 
     def undone_event(self, each: RecordedEvent, request_id: str) -> Event:
-        """The event that says that one event is undone, with the values that are set."""
-        values = {name: value for name, value in self.change.after.items() if name not in WORD_FIELDS}
+        """The event that says that one event is undone, with the values that are set and those before."""
         told = {"confidence": self.before["confidence"]} if "confidence" in self.before else {}
-        payload = {**told, **values, "undone": request_id}
+        payload = {**told, **self.change.payload, "undone": request_id}
         return Event(f"{each.event_type}_undone", each.entity_type, each.entity_id, payload)
 
 
@@ -94,16 +119,52 @@ async def undo(memory: Memory, caller: Caller, request_id: str, request: Request
     The answer has the number of records and describes the first of them. Raises `NotFound` if the call changed
     nothing, and `Conflict` if something changed since or can't be undone.
     """
-    warnings = await _embed_warnings(memory, caller, request_id)
+    return await _undo(memory, caller, UndoTarget(request_id), request)
+
+
+async def undo_event(memory: Memory, caller: Caller, event_id: UUID, request: Request) -> Answer:
+    """Undo one event, and those of its call that belong to it; undoing it again changes nothing.
+
+    All changes of the record in that call are undone, and so are those of a fact that it replaced or brought back.
+    Raises `NotFound` if there is no such event, and `Conflict` if something changed since or can't be undone.
+    """
+    target = await target_of_event(memory, caller, event_id)
+    return {"event_id": str(event_id), **await _undo(memory, caller, target, request)}
+
+
+async def target_of_event(memory: Memory, caller: Caller, event_id: UUID) -> UndoTarget:
+    """Return what the undo of one event gives back. Raises `NotFound`, and `CannotUndo` for an event of no call."""
+    async with memory.transaction(caller) as tx:
+        found = await events.find(tx, caller, event_id)
+        if found is None:
+            raise NotFound(f"there is no event {event_id}", hint="`butlers memory history` lists the ids of events.")
+        event, request_id = found
+        if request_id is None or event.entity_id is None:
+            raise CannotUndo("it belongs to no call, or to no record")
+        companions = await events.companions(tx, caller, request_id, event.entity_id)
+    return UndoTarget(request_id, sorted({event.entity_id, *companions}))
+
+
+async def target_of_last_act(memory: Memory, caller: Caller) -> UndoTarget:
+    """Return the caller's latest call that changed something and was not undone. Raises `NotFound`."""
+    async with memory.transaction(caller) as tx:
+        request_id = await events.last_request(tx, caller, _MAX_LAST)
+    if request_id is None:
+        raise NotFound(f"{caller.actor} has changed nothing that stands", hint="Send the id of an event.")
+    return UndoTarget(request_id)
+
+
+async def _undo(memory: Memory, caller: Caller, target: UndoTarget, request: Request) -> Answer:
+    warnings = await _embed_warnings(memory, caller, target)
+    request_id = target.request_id
 
     async def work(tx: Connection) -> Answer:
         await events.lock_request(tx, caller, request_id)
-        if await events.is_undone(tx, caller, request_id):
+        if await events.is_undone(tx, caller, request_id, target.among):
             return {"request_id": request_id, "undone": [], "number": 0, "already": True}
-        records = await _reversible_records(tx, caller, request_id)
+        records = await _reversible_records(tx, caller, target)
         await _lock(tx, caller, request_id, records)
         described = await _reverse(tx, caller, request_id, records, warnings)
-        await edit_history.delete_of_request(tx, caller, request_id)
         return {"request_id": request_id, "undone": described, "number": sum(map(len, records.values()))}
 
     transaction = memory.write_transaction(caller, seconds=WRITE_TIMEOUT_SECONDS)
@@ -132,13 +193,13 @@ async def _reverse(
     return described
 
 
-async def _embed_warnings(memory: Memory, caller: Caller, request_id: str) -> Warnings:
+async def _embed_warnings(memory: Memory, caller: Caller, target: UndoTarget) -> Warnings:
     """Return the warnings that rules were before the call reverted their inversion, with their vectors."""
     async with memory.transaction(caller) as tx:
-        kinds = await events.kinds_of_request(tx, caller, request_id)
+        kinds = await events.kinds_of_request(tx, caller, target.request_id, target.among)
         if not any(each.event_type == _REVERTED for each in kinds):
             return {}
-        found = await events.of_request(tx, caller, request_id, MAX_EVENTS)
+        found = await events.of_request(tx, caller, target.request_id, MAX_EVENTS)
         reverted = [each.entity_id for each in found if each.event_type == _REVERTED]
         contents = await rule_inversion.warnings_of(tx, caller, reverted)
     return {each: (content, await memory.embed(caller, content)) for each, content in contents.items()}
@@ -146,16 +207,25 @@ async def _embed_warnings(memory: Memory, caller: Caller, request_id: str) -> Wa
 
 async def preview_undo(memory: Memory, caller: Caller, request_id: str) -> list[dict[str, Any]] | None:
     """Return what an undo of the call would change, or None if it can't be undone; nothing changes."""
+    preview = await preview_target(memory, caller, UndoTarget(request_id))
+    return None if preview.is_undone or preview.reason else [dict(each) for each in preview.changes]
+
+
+async def preview_target(memory: Memory, caller: Caller, target: UndoTarget) -> UndoPreview:
+    """Return what an undo would change, or why it is refused; nothing changes."""
+    request_id = target.request_id
     async with memory.transaction(caller) as tx:
-        if await events.is_undone(tx, caller, request_id):
-            return None
+        if await events.is_undone(tx, caller, request_id, target.among):
+            return UndoPreview(request_id, is_undone=True)
         try:
-            records = await _reversible_records(tx, caller, request_id)
+            records = await _reversible_records(tx, caller, target)
             reversals = [each for batch in _batches(records) for each in await _plan(tx, caller, request_id, *batch)]
             await _check_keys(tx, caller, reversals)
-        except (Conflict, NotFound):
-            return None
-    return [_describe(each) for each in reversals]
+        except CannotUndo as refusal:
+            return UndoPreview(request_id, reason=refusal.reason)
+        except (Conflict, NotFound) as fault:
+            return UndoPreview(request_id, reason=fault.message)
+    return UndoPreview(request_id, [_describe(each) for each in reversals], len(reversals))
 
 
 async def can_undo(memory: Memory, caller: Caller, request_id: str) -> bool:
@@ -167,6 +237,12 @@ async def can_undo(memory: Memory, caller: Caller, request_id: str) -> bool:
     if is_undone or not 0 < total <= MAX_EVENTS or any(_refusal(each) for each in kinds):
         return False
     return total > _MAX_PLANNED or await preview_undo(memory, caller, request_id) is not None
+
+
+def may_have_inverse(event_type: str, payload: Mapping[str, Any]) -> bool:
+    """Return whether an event of this kind can be undone, if nothing has changed since."""
+    has_state = "before" in payload or event_type in _CREATIONS | _WITHOUT_STATE
+    return has_state and "undone" not in payload and event_type not in _REASONS
 
 
 def reason_against(event_type: str) -> str:
@@ -200,9 +276,10 @@ def _taken(violation: asyncpg.UniqueViolationError) -> str:
     return "another entity has the name by now" if is_name else "another fact has the key by now"
 
 
-async def _reversible_records(tx: Connection, caller: Caller, request_id: str) -> Records:
+async def _reversible_records(tx: Connection, caller: Caller, target: UndoTarget) -> Records:
     """Return the records that a call changed. Raises `NotFound` without any, and `CannotUndo` for a reason."""
-    kinds = await events.kinds_of_request(tx, caller, request_id)
+    request_id = target.request_id
+    kinds = await events.kinds_of_request(tx, caller, request_id, target.among)
     if not kinds:
         raise NotFound(f"no call {request_id} changed anything", hint="The audit trail has the ids of the calls.")
     if sum(each.number for each in kinds) > MAX_EVENTS:
@@ -210,7 +287,7 @@ async def _reversible_records(tx: Connection, caller: Caller, request_id: str) -
     for each in kinds:
         if reason := _refusal(each):
             raise CannotUndo(reason)
-    records = await events.records_of_request(tx, caller, request_id)
+    records = await events.records_of_request(tx, caller, request_id, target.among)
     if not records.keys() <= set(_RECORD_TYPES):
         raise CannotUndo("it changed something that is neither a memory nor an entity")
     return records
@@ -318,12 +395,22 @@ async def _write(
         await states.write(tx, caller, reversals[0].record_type, changed)
     for each in reversals:
         for event in each.events:
-            if event.event_type in {"fact_related", "rule_related"}:
-                other = UUID(event.payload["related_to"])
-                await links.delete_related(tx, caller, each.record_type, each.record_id, other)
-            if event.event_type == _REVERTED:
-                warning = warnings.get(each.record_id)
-                if warning is None or not await rule_inversion.warn_again(tx, caller, each.record_id, *warning):
-                    raise CannotUndo(f"the rule {each.record_id} has another content by now")
+            await _reverse_content(tx, caller, each, event, warnings)
     undone = [each.undone_event(event, request_id) for each in reversals for event in each.events]
     await events.append(tx, caller, *undone)
+    words = {each.record_id: each.change.words for each in reversals if each.change.words.after}
+    if words:
+        await edit_history.remember(tx, caller, reversals[0].record_type, words)
+
+
+async def _reverse_content(
+    tx: Connection, caller: Caller, reversal: Reversal, event: RecordedEvent, warnings: Warnings
+) -> None:
+    """Give back what is no value of a state: a link to a twin is deleted, a rule has the words of its warning."""
+    if event.event_type in {"fact_related", "rule_related"}:
+        other = UUID(event.payload["related_to"])
+        await links.delete_related(tx, caller, reversal.record_type, reversal.record_id, other)
+    if event.event_type == _REVERTED:
+        warning = warnings.get(reversal.record_id)
+        if warning is None or not await rule_inversion.warn_again(tx, caller, reversal.record_id, *warning):
+            raise CannotUndo(f"the rule {reversal.record_id} has another content by now")

@@ -109,6 +109,12 @@ async def _events(
     return await queries.events(tx, caller, **wanted.conditions(), **place(start), **limits)
 
 
+async def names_of(memory: Memory, caller: Caller, ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Return the present names of memories and entities; a deleted one has none."""
+    async with memory.transaction(caller) as tx:
+        return await queries.names(tx, caller, list(ids))
+
+
 async def _with_names(tx: Connection, caller: Caller, rows: Sequence[Record]) -> list[Record]:
     names = await queries.names(tx, caller, list({row["entity_id"] for row in rows if row["entity_id"]}))
     return [{**row, "name": names.get(row["entity_id"])} for row in rows]

@@ -32,8 +32,3 @@ async def of_records(
         tx, tenant_id=caller.tenant, request_id=request_id, record_type=record_type, record_ids=list(ids)
     )
     return {row["record_id"]: Difference(row["before"], row["after"]) async for row in rows}
-
-
-async def delete_of_request(tx: Connection, caller: Caller, request_id: str) -> None:
-    """Delete the words that a call replaced."""
-    await _sql.delete_of_request(tx, tenant_id=caller.tenant, request_id=request_id)

@@ -11,6 +11,7 @@ from butlers.db import Connection
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("events")
+_RECORDED = ("event_type", "entity_type", "entity_id", "payload", "occurred_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,29 @@ async def of_memory(
     return EventPage(rows[:limit], counted["total"], has_more=len(rows) > limit)
 
 
-async def records_of_request(tx: Connection, caller: Caller, request_id: str) -> dict[str, list[UUID]]:
-    """The ids of the records that a call changed, by type."""
-    rows = _sql.records_of_request(tx, tenant_id=caller.tenant, request_id=request_id)
+async def find(tx: Connection, caller: Caller, event_id: UUID) -> tuple[RecordedEvent, str | None] | None:
+    """One event and the id of its call, or None."""
+    row = await _sql.find(tx, tenant_id=caller.tenant, id=event_id)
+    return (RecordedEvent(**{name: row[name] for name in _RECORDED}), row["request_id"]) if row else None
+
+
+async def last_request(tx: Connection, caller: Caller, max_rows: int) -> str | None:
+    """The caller's latest call that changed something and was not undone, among so many newest events."""
+    found: str | None = await _sql.last_request(tx, tenant_id=caller.tenant, actor=caller.actor, max_rows=max_rows)
+    return found
+
+
+async def companions(tx: Connection, caller: Caller, request_id: str, record_id: UUID) -> list[UUID]:
+    """The records of a call that are undone together with this one."""
+    rows = _sql.companions(tx, tenant_id=caller.tenant, request_id=request_id, record_id=record_id)
+    return [row["id"] async for row in rows]
+
+
+async def records_of_request(
+    tx: Connection, caller: Caller, request_id: str, among: Sequence[UUID] | None = None
+) -> dict[str, list[UUID]]:
+    """The ids of the records that a call changed and that were not given back, by type."""
+    rows = _sql.records_of_request(tx, tenant_id=caller.tenant, request_id=request_id, record_ids=among)
     return {row["entity_type"]: row["ids"] async for row in rows}
 
 
@@ -138,15 +159,17 @@ async def of_request(tx: Connection, caller: Caller, request_id: str, limit: int
     return [RecordedEvent(**row) async for row in rows]
 
 
-async def kinds_of_request(tx: Connection, caller: Caller, request_id: str) -> list[EventKind]:
-    """The kinds of events of one call."""
-    rows = _sql.kinds_of_request(tx, tenant_id=caller.tenant, request_id=request_id)
+async def kinds_of_request(
+    tx: Connection, caller: Caller, request_id: str, among: Sequence[UUID] | None = None
+) -> list[EventKind]:
+    """The kinds of events of one call, or of those on some records."""
+    rows = _sql.kinds_of_request(tx, tenant_id=caller.tenant, request_id=request_id, record_ids=among)
     return [EventKind(**row) async for row in rows]
 
 
-async def is_undone(tx: Connection, caller: Caller, request_id: str) -> bool:
-    """Whether a call was undone."""
-    return bool(await _sql.is_undone(tx, tenant_id=caller.tenant, request_id=request_id))
+async def is_undone(tx: Connection, caller: Caller, request_id: str, among: Sequence[UUID] | None = None) -> bool:
+    """Whether a call was undone, or what it did to some records."""
+    return bool(await _sql.is_undone(tx, tenant_id=caller.tenant, request_id=request_id, record_ids=among))
 
 
 async def lock_request(tx: Connection, caller: Caller, request_id: str) -> None:

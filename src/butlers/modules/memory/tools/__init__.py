@@ -13,10 +13,11 @@ from butlers.modules.memory.tools import (
     management,
     reading,
     retraction,
+    undo,
     writing,
 )
 
-_MODULES = (writing, reading, feedback, management, context, consolidation, retraction, entities)
+_MODULES = (writing, reading, feedback, management, context, consolidation, retraction, undo, entities)
 TOOLS: tuple[Tool, ...] = tuple(tool for module in _MODULES for tool in module.TOOLS)
 
 

@@ -14,7 +14,3 @@ select record_id, before, after
    and request_id = :request_id
    and record_type = :record_type
    and record_id = any (:record_ids::uuid[]);
-
--- name: delete_of_request(tenant_id, request_id)!
--- Deletes what an undo has used.
-delete from edit_history where tenant_id = :tenant_id and request_id = :request_id;

@@ -34,14 +34,80 @@ select event_type, entity_type, entity_id, payload, occurred_at
  order by occurred_at desc, id
  limit :max_rows;
 
--- name: records_of_request(tenant_id, request_id)
--- The records that a call changed, by type.
-select entity_type, array_agg(distinct entity_id order by entity_id) as ids
+-- name: records_of_request(tenant_id, request_id, record_ids)
+-- The records that a call changed and that no undo gave back, by type: all, or these.
+select e.entity_type, array_agg(distinct e.entity_id order by e.entity_id) as ids
+  from memory_events e
+ where e.tenant_id = :tenant_id
+   and e.request_id = :request_id
+   and e.entity_id is not null
+   and (:record_ids::uuid[] is null or e.entity_id = any (:record_ids))
+   and not exists (
+       select
+         from memory_events u
+        where u.tenant_id = :tenant_id
+          and u.payload ? 'undone'
+          and u.payload ->> 'undone' = :request_id::text
+          and u.entity_id = e.entity_id
+   )
+ group by e.entity_type;
+
+-- name: companions(tenant_id, request_id, record_id)
+-- The records of a call that are undone together with one of them: the facts under its key, because one of them
+-- replaced the other, and the twin that it was kept beside.
+select f.id
+  from facts f
+  join facts k
+    on k.tenant_id = :tenant_id
+       and k.id = :record_id
+       and k.scope = f.scope
+       and k.predicate = f.predicate
+       and (k.entity_id = f.entity_id or (k.entity_id is null and f.entity_id is null and k.subject = f.subject))
+ where f.tenant_id = :tenant_id
+   and f.id in (
+       select entity_id
+         from memory_events
+        where tenant_id = :tenant_id
+          and request_id = :request_id
+          and entity_type = 'fact'
+   )
+union
+select entity_id
   from memory_events
  where tenant_id = :tenant_id
    and request_id = :request_id
-   and entity_id is not null
- group by entity_type;
+   and payload ->> 'related_to' = :record_id::text
+   and entity_id is not null;
+
+-- name: find(tenant_id, id)^
+-- One event.
+select event_type, entity_type, entity_id, request_id, payload, occurred_at, actor
+  from memory_events
+ where tenant_id = :tenant_id
+   and id = :id;
+
+-- name: last_request(tenant_id, actor, max_rows)$
+-- The latest call of an actor that changed something and was not undone, among the newest events.
+select e.request_id
+  from (
+      select request_id, actor, payload, occurred_at, id
+        from memory_events
+       where tenant_id = :tenant_id
+       order by occurred_at desc
+       limit :max_rows
+  ) e
+ where e.actor = :actor
+   and e.request_id is not null
+   and not e.payload ? 'undone'
+   and not exists (
+       select
+         from memory_events u
+        where u.tenant_id = :tenant_id
+          and u.payload ? 'undone'
+          and u.payload ->> 'undone' = e.request_id
+   )
+ order by e.occurred_at desc, e.id
+ limit 1;
 
 -- name: of_records(tenant_id, request_id, record_type, record_ids)
 -- The events of one call on these records, latest first.
@@ -62,20 +128,34 @@ select distinct payload -> 'before' ->> 'entity_id' as entity_id
    and entity_type = 'fact'
    and payload -> 'before' ->> 'entity_id' is not null;
 
--- name: kinds_of_request(tenant_id, request_id)
--- The events of one call by type, with the record of the first of each.
+-- name: kinds_of_request(tenant_id, request_id, record_ids)
+-- The events of one call by type, with the record of the first of each: all, or those on these records.
 select event_type, count(*) as number, bool_and(payload ? 'before') as has_before, bool_or(payload ? 'undone') as is_undo,
        (array_agg(entity_type order by occurred_at, id desc))[1] as entity_type,
        (array_agg(entity_id order by occurred_at, id desc))[1] as entity_id
   from memory_events
  where tenant_id = :tenant_id
    and request_id = :request_id
+   and (:record_ids::uuid[] is null or entity_id = any (:record_ids))
  group by event_type;
 
--- name: is_undone(tenant_id, request_id)$
--- Whether the events of a call were undone.
-select exists (
-    select from memory_events where tenant_id = :tenant_id and payload ? 'undone' and payload ->> 'undone' = :request_id::text
+-- name: is_undone(tenant_id, request_id, record_ids)$
+-- Whether a call was undone, or what it did to these records: no record is left that an undo did not give back.
+with undone as materialized (
+    select distinct entity_id
+      from memory_events
+     where tenant_id = :tenant_id
+       and payload ? 'undone'
+       and payload ->> 'undone' = :request_id::text
+       and (:record_ids::uuid[] is null or entity_id = any (:record_ids))
+)
+select exists (select from undone) and not exists (
+    select
+      from memory_events
+     where tenant_id = :tenant_id
+       and request_id = :request_id
+       and (:record_ids is null or entity_id = any (:record_ids))
+       and entity_id not in (select entity_id from undone)
 );
 
 -- name: changes_since(tenant_id, request_id, record_types, record_ids, moments)

@@ -44,7 +44,7 @@ select id, canonical_name, entity_type, aliases, metadata, metadata ->> 'merged_
 
 -- name: events(tenant_id, entity_type, entity_id, max_rows)
 -- The latest events of one memory or entity, newest first.
-select event_type, entity_type, entity_id, occurred_at, actor, request_id, payload
+select id, event_type, entity_type, entity_id, occurred_at, actor, request_id, payload
   from memory_events
  where tenant_id = :tenant_id
    and entity_type = :entity_type
