@@ -203,7 +203,8 @@ async def start_butler(
     from butlers.host import module_loader as loader
 
     owner = location.owner_connection if location.admin_dsn else None
-    database = await db.connect(location.dsn, pool_size, owner)
+    patience = config.butler.limits.database_patience_seconds
+    database = await db.connect(location.dsn, pool_size, owner, patience_seconds=patience)
     try:
         spawner = make_spawner(config, database)
         enabled = enabled_modules(config, modules)

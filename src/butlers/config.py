@@ -182,6 +182,13 @@ class LimitsConfig(Table):
     call_timeout_seconds: float = Field(
         30.0, gt=0, le=3600, description="Maximum duration of a call; a longer one fails with `timeout`."
     )
+    database_patience_seconds: float = Field(
+        5.0,
+        ge=1,
+        le=600,
+        description="Time after which a database host that does not answer is given up: its connections are ended, "
+        "and calls go on with the next host of the URL. Each host has this time to accept a connection.",
+    )
     drain_seconds: float = Field(
         5.0,
         ge=0,

@@ -3,6 +3,7 @@
 import socket
 import ssl
 from functools import singledispatch
+from typing import ClassVar
 
 import asyncpg
 
@@ -12,6 +13,26 @@ from butlers.errors import ConfigurationFault, Fault, Unavailable
 _CHECK_HINT = "Is the server running, and are host, database, role and password right? Then start again."
 _HOST_MISMATCH_CODES = (62, 64)
 _EXPIRED_CODE = 10
+
+
+class NoWritableHost(Unavailable):
+    """Hosts of the URL answer, and none of them takes writes."""
+
+    health: ClassVar[str] = "no writable host"
+    hint = "Retry in a few seconds: a standby may be about to be promoted. Else check the hosts of the URL."
+
+    def __init__(self) -> None:
+        super().__init__("no host of the database takes writes")
+
+
+class ReadOnlyServer(Unavailable):
+    """The database server takes no writes: it is a standby, or its transactions are read-only by default."""
+
+    health: ClassVar[str] = "read-only"
+    hint = "Retry in a few seconds. If it stays so, let the database's URL name the primary, or both hosts."
+
+    def __init__(self) -> None:
+        super().__init__("the database server is read-only")
 
 
 @singledispatch
@@ -71,6 +92,11 @@ def _(error: ConnectionError, url: str) -> Fault:
 def _(_: asyncpg.ConnectionDoesNotExistError, url: str) -> Fault:
     hint = "If it takes TLS only, write sslmode=require, or better verify-full, in the URL; else see its log."
     return _unreachable(url, "the server closed the connection", hint)
+
+
+@connect_fault.register
+def _(_: asyncpg.TargetServerAttributeNotMatched, __: str) -> Fault:
+    return NoWritableHost()
 
 
 @connect_fault.register

@@ -167,6 +167,27 @@ def password_of(url: str) -> str | None:
     return unquote(parts.password) if parts.password else dict(parse_qsl(parts.query)).get("password")
 
 
+def split_hosts(url: str) -> list[str]:
+    """Return a URL for each host of a URL, in its order.
+
+    With several hosts and no `target_session_attrs` they ask for one that takes writes: the others are its standbys.
+    """
+    parts, query = urlsplit(url), dict(_query(url))
+    credentials, at, netloc = parts.netloc.rpartition("@")
+    if "," in netloc:
+        urls = [urlunsplit(parts._replace(netloc=credentials + at + host)) for host in netloc.split(",")]
+    elif "," in query.get("host", ""):
+        hosts, ports = query["host"].split(","), query.get("port", "").split(",")
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        pairs = zip(hosts, ports, strict=True)
+        urls = [_with_query(url, [*(query | {"host": host, "port": port}).items()]) for host, port in pairs]
+    else:
+        return [url]
+    if "target_session_attrs" in query:
+        return urls
+    return [_with_query(each, [*_query(each), ("target_session_attrs", "read-write")]) for each in urls]
+
+
 def with_parameters(url: str, names: frozenset[str]) -> str:
     """Return the URL with these of its parameters only."""
     return _with_query(url, [pair for pair in _query(url) if pair[0] in names])

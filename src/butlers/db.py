@@ -4,14 +4,17 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import asyncpg
 from pgvector.asyncpg import register_vector
 
 from butlers.caller import Caller
+from butlers.connect_faults import NoWritableHost, ReadOnlyServer
+from butlers.connector import Connector, ServerConnection
 from butlers.errors import Fault, Forbidden, Overloaded, TimedOut, Unavailable
+from butlers.watchdog import Watchdog
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
@@ -23,7 +26,9 @@ else:
 Owner: TypeAlias = Callable[[], contextlib.AbstractAsyncContextManager[PlainConnection]]
 
 POOL_TIMEOUT_SECONDS = 2.0
-_CONNECT_TIMEOUT_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
+# Connecting takes milliseconds; nobody has answered for so long when calls wait for a connection in vain.
+_UNANSWERED_SECONDS = 1.0
 READ_TIMEOUT_SECONDS = 5.0
 WRITE_TIMEOUT_SECONDS = 30.0
 _COMMAND_TIMEOUT_SECONDS = 60.0
@@ -73,10 +78,12 @@ class PoolUsage(NamedTuple):
 class Database:
     """A butler's database, accessed as the application's restricted role."""
 
-    def __init__(self, pool: Pool, dsn: str, owner: Owner | None = None) -> None:
+    def __init__(self, pool: Pool, connector: Connector, watchdog: Watchdog, owner: Owner | None = None) -> None:
         self._pool = pool
-        self._dsn = dsn
+        self._connector = connector
+        self._watchdog = watchdog
         self._owner = owner
+        self._health_check: asyncio.Task[None] | None = None
         self._tenant_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -97,10 +104,20 @@ class Database:
         is_committing = False
         try:
             with translate_errors():
-                async with self._connection(caller.tenant) as connection, connection.transaction():
-                    await connection.execute(settings, caller.tenant, str(max(1, round(seconds * 1000))))
-                    yield connection
-                    is_committing = durable
+                async with self._connection(caller.tenant) as connection:
+                    _server_connection(connection).forget_warnings()
+                    async with connection.transaction():
+                        await connection.execute(settings, caller.tenant, str(max(1, round(seconds * 1000))))
+                        yield connection
+                        is_committing = durable
+                    if durable:
+                        _refuse_unreplicated(connection)
+        except CommitUnknown:
+            raise
+        except TimedOut as fault:
+            if is_committing:
+                raise CommitUnknown("the database did not confirm the commit in time") from fault
+            raise
         except Unavailable as fault:
             if is_committing:
                 raise CommitUnknown("the connection to the database was lost during the commit") from fault
@@ -122,9 +139,7 @@ class Database:
         with translate_errors():
             # A separate connection: the lock is held for the whole work and would occupy the pool.
             with _translate_connect_errors():
-                connection = await asyncpg.connect(
-                    self._dsn, server_settings=_SESSION_SETTINGS, timeout=_CONNECT_TIMEOUT_SECONDS
-                )
+                connection = await self._connector.connect(server_settings=_SESSION_SETTINGS)
             try:
                 yield bool(await connection.fetchval("select pg_try_advisory_lock(hashtextextended($1, 0))", name))
             finally:
@@ -146,12 +161,35 @@ class Database:
         """Raise `Unavailable` if the database does not answer."""
         await self.fetch_row("select 1")
 
+    async def find_fault(self, seconds: float) -> Fault | None:
+        """Return why the database can't be written to, or None; after `seconds`, that it does not answer.
+
+        A check that hangs goes on until the watchdog ends it, and later callers wait for the same one.
+        """
+        if self._health_check is None or self._health_check.done():
+            self._health_check = asyncio.create_task(self._check_writable())
+        check = self._health_check
+        if not (await asyncio.wait({check}, timeout=seconds))[0]:
+            usage = self.usage()
+            is_busy = usage.size == usage.limit and not usage.idle
+            return Overloaded("every database connection is busy") if is_busy else _no_answer()
+        error = check.exception()
+        if error is None or isinstance(error, Fault):
+            return error
+        raise error
+
+    async def _check_writable(self) -> None:
+        row = await self.fetch_row("select current_setting('transaction_read_only') = 'on' as is_read_only")
+        if row is not None and row["is_read_only"]:
+            raise ReadOnlyServer
+
     def usage(self) -> PoolUsage:
         """Return the state of the pool, for /metrics."""
         return PoolUsage(self._pool.get_size(), self._pool.get_idle_size(), self._pool.get_max_size())
 
     async def close(self, seconds: float = 5.0) -> None:
         """Wait up to `seconds` for running transactions, then close every connection."""
+        await self._watchdog.stop()
         try:
             async with asyncio.timeout(seconds):
                 await self._pool.close()
@@ -173,10 +211,13 @@ class Database:
                         await stack.enter_async_context(self._slots_of(tenant))
                     with _translate_connect_errors():
                         connection = await self._pool.acquire(timeout=POOL_TIMEOUT_SECONDS)
+                        stack.enter_context(self._watchdog.watch(_server_connection(connection).host_url))
                         stack.push_async_callback(self._release, connection)
             except TimeoutError:
+                if self._connector.unanswered_seconds > _UNANSWERED_SECONDS:
+                    raise _no_answer() from None
                 raise Overloaded("every database connection is busy") from None
-            with translate_cut(connection):
+            with translate_cut(connection), self._leave_if_read_only(connection):
                 yield connection
 
     async def _release(self, connection: Connection) -> None:
@@ -184,12 +225,27 @@ class Database:
         with contextlib.suppress(OSError, *DRIVER_ERRORS):
             await self._pool.release(connection)
 
+    @contextlib.contextmanager
+    def _leave_if_read_only(self, connection: Connection) -> Iterator[None]:
+        """After a write that the server refused as read-only, look for the host that takes it."""
+        try:
+            yield
+        except asyncpg.ReadOnlySQLTransactionError:
+            if self._connector.has_several_hosts:
+                self._connector.leave_host(_server_connection(connection).host_url)
+            raise
 
-async def connect(dsn: str, pool_size: int = 10, owner: Owner | None = None) -> Database:
-    """Open the pool of a database."""
+
+async def connect(
+    dsn: str, pool_size: int = 10, owner: Owner | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+) -> Database:
+    """Open the pool of a database; a host that does not answer for `patience_seconds` loses its connections."""
+    connector = Connector(dsn, patience_seconds)
     with translate_errors(), _translate_connect_errors():
         pool = await asyncpg.create_pool(
             dsn,
+            connect=connector.connect,
+            connection_class=ServerConnection,
             min_size=1,
             max_size=pool_size,
             command_timeout=_COMMAND_TIMEOUT_SECONDS,
@@ -197,7 +253,22 @@ async def connect(dsn: str, pool_size: int = 10, owner: Owner | None = None) -> 
             init=_register_codecs,
             reset=_skip_reset,
         )
-    return Database(pool, dsn, owner)
+    return Database(pool, connector, Watchdog(connector, patience_seconds), owner)
+
+
+def _server_connection(connection: Connection) -> ServerConnection:
+    """Return the connection with the attributes that the pool's proxy passes on."""
+    return cast("ServerConnection", connection)
+
+
+def _refuse_unreplicated(connection: Connection) -> None:
+    """Raise `CommitUnknown` if the server gave up waiting for its synchronous standby: a failover may lose this."""
+    if _server_connection(connection).is_unreplicated:
+        raise CommitUnknown("the change is stored on the primary, and no synchronous standby has confirmed it")
+
+
+def _no_answer() -> Unavailable:
+    return Unavailable("the database does not answer")
 
 
 async def _register_codecs(connection: PlainConnection) -> None:
@@ -243,6 +314,8 @@ def _translate_connect_errors() -> Iterator[None]:
         yield
     except TimeoutError:
         raise
+    except asyncpg.TargetServerAttributeNotMatched as error:
+        raise NoWritableHost from error
     except OSError as error:
         raise Unavailable("the database can't be reached") from error
 
@@ -297,6 +370,8 @@ def _fault_from_sqlstate(error: BaseException) -> Fault | None:
         return None
     if state.startswith(_CONNECTION_LOST_PREFIXES):
         return Unavailable("the database ended the connection")
+    if state == asyncpg.ReadOnlySQLTransactionError.sqlstate:
+        return ReadOnlyServer()
     # A quota or a file size limit has another SQLSTATE than a full disk; only the hint is the same.
     is_full = getattr(error, "hint", None) == _DISK_FULL_HINT
     template = _FAULT_BY_SQLSTATE.get("53100" if is_full else state)

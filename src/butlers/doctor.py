@@ -6,6 +6,7 @@ from pathlib import Path
 from butlers import app, backup, client_programs, db, suitability
 from butlers.app import Butler
 from butlers.config import Configuration
+from butlers.connect_faults import ReadOnlyServer
 from butlers.contract import Check
 from butlers.cron import local_now
 from butlers.environment import Environment
@@ -91,6 +92,8 @@ async def _check_database(location: DatabaseLocation, branches: Sequence[Branch]
     traits = await app.refuse_unsuitable_database(location, branches)
     async with open_connection(location.dsn) as connection:
         version = await connection.fetchval("show server_version")
+        if await connection.fetchval("show transaction_read_only") == "on":
+            raise ReadOnlyServer
         tls = ", TLS" if client_programs.server_traits(connection).uses_tls else ""
     where = "embedded" if location.cluster else "external"
     extensions = ", ".join(f"{name} {each}" for name, each in sorted(traits.extensions.items()) if name != "plpgsql")

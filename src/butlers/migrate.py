@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import asyncpg
 
+from butlers.connector import Connector
 from butlers.db import DRIVER_ERRORS
 from butlers.errors import AlreadyExists, Conflict, Fault, Unavailable
 
@@ -58,6 +59,7 @@ _APPLICATION_ROLES = """
 """
 _PRIVILEGES = frozenset({"select", "insert", "update", "delete", "execute", "usage"})
 
+_CONNECT_TIMEOUT_SECONDS = 60.0
 _REBUILD_LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.2
 _PROGRESS_SECONDS = 10.0
@@ -213,7 +215,7 @@ async def _find_blocking_user(dsn: str) -> str:
     row = None
     # Without the answer, the next attempt says what is wrong with the connection.
     with suppress(OSError, *DRIVER_ERRORS):
-        connection = await asyncpg.connect(dsn, timeout=_PROGRESS_SECONDS)
+        connection = await Connector(dsn).connect()
         try:
             row = await connection.fetchrow(_BLOCKING_USER)
         finally:
@@ -404,7 +406,7 @@ async def _transaction(
 
     # asyncpg parses the URI: SQLAlchemy does not support Unix sockets in the query part.
     engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn), poolclass=NullPool
+        "postgresql+asyncpg://", async_creator=Connector(dsn, _CONNECT_TIMEOUT_SECONDS).connect, poolclass=NullPool
     )
     progress = _Progress()
     # Alembic's `op` is global: two databases migrated at once would mix up their statements.

@@ -23,6 +23,7 @@ from butlers.application_logins import (
 )
 from butlers.config import Configuration
 from butlers.connect_faults import connect_fault
+from butlers.connector import Connector
 from butlers.database_url import driver_url, password_of, refuse_malformed_url, user_of, with_role
 from butlers.db import DRIVER_ERRORS, PlainConnection, translate_cut, translate_errors
 from butlers.environment import Environment
@@ -250,11 +251,10 @@ async def connect(dsn: str, command_seconds: float | None = None) -> PlainConnec
     """Open a connection; raise a fault that names the address, without the password, if that fails."""
     deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
     with refuse_malformed_url():
+        connector = Connector(dsn, _CONNECT_TIMEOUT_SECONDS)
         while True:
             try:
-                return await asyncpg.connect(
-                    dsn,
-                    timeout=_CONNECT_TIMEOUT_SECONDS,
+                return await connector.connect(
                     command_timeout=command_seconds,
                     server_settings={"search_path": "public, pg_catalog"},
                 )

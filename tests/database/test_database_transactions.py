@@ -291,9 +291,6 @@ async def test_a_file_that_is_missing_is_not_blamed_on_the_database(database, ca
 async def test_a_database_that_is_not_there_is_unavailable():
     with pytest.raises(Unavailable, match="can't be reached"):
         await db.connect("postgresql://nobody@/none?host=/nowhere")
-    with pytest.raises(Unavailable, match="can't be reached"):
-        async with db.Database(None, "postgresql://nobody@/none?host=/nowhere").try_lock("job"):
-            pass
 
 
 async def test_closing_ends_after_its_timeout(butler, caller):

@@ -34,6 +34,7 @@ from butlers.host.metrics import Gauges, JobStatuses, Metrics, RunJob, no_job_to
 from butlers.host.origin_guard import HostAndOriginGuard
 
 log = logging.getLogger("butlers.server")
+_HEALTH_SECONDS = 0.8
 
 
 @dataclass(frozen=True)
@@ -249,13 +250,12 @@ class FaultStatusMiddleware:
 
 
 async def _health(server: Server, _: Request) -> Response:
-    """Answer 200 if the database can be reached, else 503 with the reason; a stopping butler is draining."""
+    """Answer 200 if the database takes writes, else 503 with the reason; a stopping butler is draining."""
     if server.stopping.is_set():
         return JSONResponse({"status": "draining"}, status_code=503)
-    try:
-        await server.database.ping()
-    except Fault as fault:
-        return JSONResponse({"status": "unavailable", "reason": fault.message}, status_code=503)
+    if fault := await server.database.find_fault(_HEALTH_SECONDS):
+        status = getattr(fault, "health", "unavailable")
+        return JSONResponse({"status": status, "reason": fault.message}, status_code=503)
     return JSONResponse({"status": "ready", "butler": server.config.name})
 
 
