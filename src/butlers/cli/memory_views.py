@@ -27,7 +27,9 @@ def stored(kind: str) -> View:
         replaced = [answer[name] for name in ("superseded_id", "also_superseded_id") if name in answer]
         superseded = f", which supersedes {' and '.join(replaced)}" if replaced else ""
         expiry = f", which expires at {answer['expires_at']}" if "expires_at" in answer else ""
-        sentence = visible(f"{act} {kind} {answer['id']}{superseded}{expiry}")
+        kinds = ", ".join(f"{number} {name}" for name, number in answer.get("redacted", {}).items())
+        redacted = f". Secrets were redacted: {kinds}" if kinds else ""
+        sentence = visible(f"{act} {kind} {answer['id']}{superseded}{expiry}{redacted}")
         return Group(sentence, *_similar(kind, answer)) if "similar" in answer else sentence
 
     return view

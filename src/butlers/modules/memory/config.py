@@ -243,6 +243,11 @@ class MemoryModuleConfig(ModuleConfig):
         description="`core`: the 19 tools every agent needs. `full`: also the tools for maintaining the memory; "
         "each tool takes context of every session.",
     )
+    secrets: Literal["redact", "refuse", "keep"] = Field(
+        "redact",
+        description="Passwords, keys, tokens and card numbers in a memory to store: `redact` puts their kind in "
+        "their place, `refuse` stores nothing, `keep` does not look for them.",
+    )
     retrieval: RetrievalConfig = RetrievalConfig()
     confidence: ConfidenceConfig = ConfidenceConfig()
     consolidation: ConsolidationConfig = ConsolidationConfig()

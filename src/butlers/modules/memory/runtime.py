@@ -84,6 +84,8 @@ class Memory:
     """Memories in scope, rows in the vector indexes and shares of common terms; search plans are made from them."""
     rendering: TenantThreads = field(default_factory=TenantThreads)
     """Where context blocks are rendered."""
+    scanning: TenantThreads = field(default_factory=TenantThreads)
+    """Where long texts are searched for secrets."""
     background: set["asyncio.Task[Any]"] = field(default_factory=set)
     """Tasks that continue after the call that started them returned."""
     _registered_versions: set[tuple[str, UUID]] = field(default_factory=set)

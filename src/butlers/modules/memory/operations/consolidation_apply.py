@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ from butlers.modules.memory.domain.model import (
 )
 from butlers.modules.memory.domain.rule_fingerprint import fingerprint
 from butlers.modules.memory.operations.change_events import append_changes
+from butlers.modules.memory.operations.secrets import redact_secrets
 from butlers.modules.memory.operations.writing import store_fact_in
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events, facts, links, memories, rules, states
@@ -290,10 +291,22 @@ async def prepare_actions(
         for section, convert in converters.items()
         for number, extracted in enumerate(getattr(result, section))
     ]
+    actions = [await _without_secrets(memory, caller, each) for each in actions]
     texts = [each.new.searchable for each in actions if isinstance(each.new, (NewFact, NewRule))]
     vectors = await memory.embedder.embed_batch(texts, tenant=caller.tenant)
     version = memory.embedder.version.id
     return actions, {text: EmbeddedText(vector, version) for text, vector in zip(texts, vectors, strict=True)}
+
+
+async def _without_secrets(memory: Memory, caller: Caller, action: PreparedAction) -> PreparedAction:
+    """Return the action with a memory that has no secrets; an episode may be older than their redaction."""
+    if not isinstance(action.new, (NewFact, NewRule)):
+        return action
+    try:
+        new, _ = await redact_secrets(memory, caller.tenant, action.new)
+    except Fault as fault:
+        return replace(action, new=fault)
+    return replace(action, new=new)
 
 
 def _value_or_fault(make: Callable[[Any], Any], extracted: Any) -> Any:

@@ -13,6 +13,7 @@ from butlers.modules.memory.domain.model import Maturity, MemoryEdit, MemoryType
 from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.feedback import refusal_for
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
+from butlers.modules.memory.operations.secrets import redact_secrets
 from butlers.modules.memory.operations.writing import store_fact_in
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import entities, facts, rules, states
@@ -88,7 +89,7 @@ async def correct(memory: Memory, caller: Caller, fact_id: UUID, content: str, r
         raise MemoryNotFound(MemoryType.FACT, fact_id)
     kept = asdict(target)
     del kept["id"]
-    fact = NewFact(**kept, content=content)
+    fact, redacted = await redact_secrets(memory, caller.tenant, NewFact(**kept, content=content))
     embedded = await memory.embed(caller, fact.searchable)
 
     async def work(tx: Connection) -> Answer:
@@ -101,7 +102,7 @@ async def correct(memory: Memory, caller: Caller, fact_id: UUID, content: str, r
         # As it is under the lock: it may have been edited meanwhile.
         latest = {name: getattr(live, name) for name in ("permanence", "importance", "tags")}
         corrected = NewFact(**{**asdict(fact), **latest})
-        return await store_fact_in(tx, caller, corrected, embedded, source_butler=memory.butler)
+        return await store_fact_in(tx, caller, corrected, embedded, source_butler=memory.butler, redacted=redacted)
 
     return await run_once(memory.write_transaction(caller), caller, request, work)
 

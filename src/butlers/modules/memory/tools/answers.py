@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NotRequired
 from uuid import UUID
 
 from typing_extensions import TypedDict
@@ -13,10 +13,11 @@ _INTERNAL_FIELDS = frozenset({"embedding", "search_vector", "embedding_version_i
 
 
 class StoredEpisode(TypedDict):
-    """A new episode."""
+    """A new episode, and the number of redacted secrets of each kind."""
 
     id: str
     expires_at: str
+    redacted: NotRequired[dict[str, int]]
 
 
 class SimilarFact(TypedDict):
@@ -38,6 +39,7 @@ class StoredFact(TypedDict, total=False):
     confirmed_existing: bool
     similar: list[SimilarFact]
     hint: str
+    redacted: dict[str, int]
 
 
 class SimilarRule(TypedDict):
@@ -54,6 +56,7 @@ class StoredRule(TypedDict, total=False):
     id: str
     similar: list[SimilarRule]
     hint: str
+    redacted: dict[str, int]
 
 
 class Memory(TypedDict, total=False):
