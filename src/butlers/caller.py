@@ -10,6 +10,8 @@ from butlers.errors import Forbidden, InvalidInput
 
 ADMIN = "admin"
 READER = "reader"
+SESSION_HEADER, AGENT_HEADER = "X-Session-Id", "X-Agent-Name"
+"""HTTP headers in which a client names its session, a UUID, and its agent."""
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 

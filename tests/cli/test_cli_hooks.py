@@ -324,7 +324,13 @@ async def test_a_real_butler_answers_its_hooks(shell, butler, call_tool, episode
     written = (butler / "butler.toml").read_text()
     without_database(butler)
     talk = transcript(tmp_path / "talk.jsonl", *CONVERSATION)
-    started = in_time(lambda: shell("hook", "session-start", butler, stdin=event()))
+    sessions: list[str] = []
+
+    def start():
+        sessions.append(str(uuid4()))
+        return shell("hook", "session-start", butler, stdin=event(session_id=sessions[-1]))
+
+    started = in_time(start)
     ended = in_time(lambda: shell("hook", "session-end", butler, "--wait", stdin=event(transcript_path=str(talk))))
     assert FACT in started.stdout, started.stderr
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -332,6 +338,10 @@ async def test_a_real_butler_answers_its_hooks(shell, butler, call_tool, episode
     assert await asyncio.to_thread(running.end) == 0
     assert not local_socket.socket_path(home, butler).exists()
     assert len(await episodes()) == 1
+    shown = json.loads(shell("memory", "receipts", butler, sessions[-1], "--json").stdout)
+    assert [(each["source"], each["agent"], each["told"]) for each in shown["receipts"]] == [
+        ("context", "claude-code", 1)
+    ]
 
 
 async def test_a_butler_that_refuses_is_one_line(shell, butler, own_socket):

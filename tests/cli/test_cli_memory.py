@@ -12,7 +12,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import app
-from butlers.cli import entity_views, memory_client, memory_views
+from butlers.cli import entity_views, memory_client, memory_views, receipt_views
 from butlers.modules.memory.tools import TOOLS
 
 from .conftest import write_butler
@@ -192,7 +192,8 @@ def test_a_butler_without_memory_says_so(butlers, tmp_path):
 
 
 def test_every_tool_of_the_memory_has_a_command_that_shows_it():
-    assert set(memory_views.VIEWS) | set(entity_views.VIEWS) == {tool.name for tool in TOOLS}
+    views = {**memory_views.VIEWS, **entity_views.VIEWS, **receipt_views.VIEWS}
+    assert set(views) == {tool.name for tool in TOOLS}
 
 
 def test_every_argument_of_a_tool_can_be_given():

@@ -1,9 +1,11 @@
 """Page of one fact."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from butlers.modules.memory.operations import context, receipts
 from dashboard.full_tenant import link
 
 
@@ -189,3 +191,16 @@ async def test_a_correction_shows_what_it_removes_and_adds_while_it_is_written(s
     assert await shown.locator("ins").inner_text() == "<b>meat</b>"
     assert await shown.locator("del").inner_text() == "no meat and drinks tea"
     assert await shown.locator("b").count() == 0
+
+
+async def test_the_sessions_that_were_told_a_fact_are_named(site, page, tools, memory, caller):
+    fact = await tools.fact("eats no meat", subject="Ada", predicate="diet")
+    await page.goto(f"{site.url}/facts/{fact}")
+    assert "No session was told it in the last 90 days." in await page.locator("main").inner_text()
+    session = replace(caller, session_id=str(uuid4()), details={"agent": "codex"})
+    await context.build_context(memory, session, "diet", memory.butler, None)
+    await receipts.settle(memory)
+    await page.goto(f"{site.url}/facts/{fact}")
+    told = await page.locator("section[aria-labelledby=told]").inner_text()
+    assert "1 session in the last 90 days" in told
+    assert f"{session.session_id[:8]} codex at its start, rank 1 of 1 told, score 0." in told

@@ -1,6 +1,10 @@
 """Page of one rule."""
 
-from butlers.modules.memory.operations import rule_inversion
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+from butlers.modules.memory.operations import context, feedback, receipts, rule_inversion
+from memory.memory_fixtures import REQUEST
 
 
 async def test_the_track_record_shows_each_mark_and_what_comes_next(site, page, tools, archive):
@@ -128,3 +132,19 @@ async def test_the_rule_of_another_tenant_is_not_found(site, stranger):
     response = await site.get(f"/rules/{rule}")
     assert response.status_code == 404
     assert "secret" not in response.text
+
+
+async def test_a_rule_says_how_often_it_was_told_and_judged(site, tools, memory, caller):
+    rule = await tools.rule("Mind the diet")
+    for _ in range(3):
+        session = replace(caller, session_id=str(uuid4()))
+        await context.build_context(memory, session, "diet", memory.butler, None)
+    await receipts.settle(memory)
+    text = (await site.get(f"/rules/{rule}")).text
+    assert "Told to 3 sessions, marked 0 times: it is given as advice, and nobody has judged it." in text
+    await feedback.mark_helpful(memory, session, UUID(rule), REQUEST)
+    assert "without evidence" not in (await site.get(f"/rules/{rule}")).text
+    await tools("memory_mark_helpful", rule_id=rule)
+    text = (await site.get(f"/rules/{rule}")).text
+    assert "Told to 3 sessions, marked 2 times." in text
+    assert text.count("without evidence: no receipt says that the session knew the rule") == 1

@@ -13,12 +13,13 @@ from butlers.modules.memory.domain.context_block import (
     HEADING,
     NOTICE,
     Line,
+    LineOutcome,
     Section,
     episode_line,
     fact_line,
-    render_context,
     rule_line,
 )
+from butlers.modules.memory.domain.context_block import render_context as render_block
 from butlers.modules.memory.domain.tokens import MAX_PIECE_CHARACTERS, count_tokens_of, split_pieces
 from prompt_corpus import HOSTILE, tags_in
 
@@ -56,6 +57,11 @@ def sections(draw) -> list[Section]:
     episodes = [episode_line(each, NOW) for each in draw(st.lists(CONTENTS, max_size=6))]
     parts = zip(TITLES, (facts, rules, episodes), draw(SHARES), strict=True)
     return [section(*part) for part in parts]
+
+
+def render_context(parts, budget, count) -> str:
+    """The text of the block."""
+    return render_block(parts, budget, count).text
 
 
 def lines_by_section(text: str) -> dict[str, list[str]]:
@@ -213,3 +219,35 @@ def test_the_pieces_of_a_text_are_short_and_make_up_the_text(text):
     assert "".join(pieces) == text
     assert max(map(len, pieces)) <= MAX_PIECE_CHARACTERS
     assert all(piece.startswith(" ") or "x" * 1_000 in piece for piece in pieces[1:]), "words are not cut"
+
+
+@given(sections(), st.integers(17, 400), COUNTERS)
+def test_every_line_has_an_outcome_and_the_told_ones_are_the_text(parts, budget, count):
+    block = render_block(parts, budget, count)
+    assert [len(filled.lines) for filled in block.sections] == [len(part.lines) for part in parts]
+    shown = lines_by_section(block.text)
+    for part, filled in zip(parts, block.sections, strict=True):
+        told = [line for line, placed in zip(texts(part), filled.lines, strict=True) if placed.outcome == "told"]
+        assert told == shown.get(part.title, [])
+        assert filled.used <= max(filled.given, 0) + 1e-6
+
+
+@given(sections(), st.integers(17, 400), COUNTERS)
+def test_the_tokens_of_a_block_are_those_of_its_parts(parts, budget, count):
+    block = render_block(parts, budget, count)
+    assert count(block.text) <= block.tokens <= budget
+
+
+def test_a_line_without_room_says_what_it_needs_and_what_is_left():
+    lines = ["- " + "a" * 60, "- " + "b" * 60, "- short"]
+    block = render_block([section("Key Facts", lines, 1.0)], len(HEADING + NOTICE) + 100, count_bytes)
+    told, refused, after = block.sections[0].lines
+    assert (told.outcome, told.tokens) == (LineOutcome.TOLD, 63)
+    assert refused.outcome is after.outcome is LineOutcome.NO_ROOM
+    assert refused.tokens == 63
+    assert refused.left == 100 - 63 - len("\n## Key Facts\n")
+
+
+def test_a_line_that_fits_no_section_is_too_long_and_keeps_no_other_out():
+    block = render_block([section("Key Facts", ["- " + "a" * 900, "- short"], 1.0)], 200, count_bytes)
+    assert [placed.outcome for placed in block.sections[0].lines] == ["too_long", "told"]

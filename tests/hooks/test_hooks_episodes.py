@@ -111,6 +111,22 @@ async def test_a_session_is_told_its_memories_in_the_words_of_its_agent(shell, b
     assert (again.returncode, again.stdout) == (0, ""), "a second hook of the same start says nothing"
 
 
+async def test_a_session_of_an_agent_has_a_receipt_of_what_its_hook_told(shell, butler, store_fact):
+    fact = await store_fact(FACT)
+    session = str(uuid4())
+    event = json.dumps({"session_id": session, "cwd": "/projects/tea", "source": "startup"})
+    for name in ("codex", "codex"):
+        shell("hook", "session-start", butler, "--for", name, stdin=event)
+    shown = json.loads(shell("memory", "receipts", butler, session, "--json").stdout)
+    (receipt,) = shown["receipts"]
+    assert (receipt["source"], receipt["agent"], receipt["told"]) == ("context", "codex", 1)
+    assert receipt["lines"][0]["memory_id"] == fact["id"]
+    told = json.loads(shell("memory", "told", butler, "fact", fact["id"], "--json").stdout)
+    assert [each["session_id"] for each in told["told"]] == [session]
+    assert "1 told, 0 left out" in shell("memory", "receipts", butler, session).stdout
+    assert "1 sessions were told it." in shell("memory", "told", butler, "fact", fact["id"]).stdout
+
+
 def test_codex_is_told_where_the_tools_are_although_nothing_is_known(shell, butler):
     event = json.dumps({"session_id": str(uuid4()), "source": "startup"})
     done = shell("hook", "session-start", butler, "--for", "codex", stdin=event)

@@ -14,6 +14,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 import models
+from butlers.modules.memory.operations import receipts
 from host.session_fixtures import (
     LONG_MEMORY_TIMEOUT,
     THINK_RUNTIME,
@@ -417,3 +418,42 @@ async def test_a_model_behind_a_chat_server_has_the_tools_as_well(folder, hostin
     assert model.asked[0].system.strip().startswith("Be kind.\n\n# Memory Context")
     assert fact["metadata"]["session_id"] == str(answered.session_id)
     assert "Done: called memory_store_fact." in episode["content"]
+
+
+# Receipts
+
+
+async def test_a_session_keeps_what_it_was_told_and_recalled_and_that_is_evidence(folder, hosting, tenant):
+    place = write_program(folder(SESSIONS), TOOL_CALLER)
+    async with hosting(place) as at:
+        await at.call_tool("memory_store_fact", tenant, **FACT)
+        rule = (await at.call_tool("memory_store_rule", tenant, content="Ask before ordering tea"))["id"]
+        calls = [["memory_recall", {"topic": "tea"}], ["memory_mark_helpful", {"rule_id": rule}]]
+        answered = await at.spawn(json.dumps(calls), at.caller(tenant))
+        await receipts.settle(at.butler.modules[0].state)
+        rows = await at.rows("select source, told, session_id, agent from session_receipts order by told_at", tenant)
+    assert [(row["source"], row["told"]) for row in rows] == [("context", 2), ("recall", 2)]
+    assert {(row["session_id"], row["agent"]) for row in rows} == {(answered.session_id, None)}
+    (_, marked) = json.loads(answered.text)["results"]
+    assert marked["structuredContent"]["evidence"] == "told"
+
+
+async def test_a_session_can_not_name_another_session_in_a_header(folder, hosting, tenant):
+    program = TOOL_CALLER.replace(
+        '**server["butler"]["headers"]}', f'**server["butler"]["headers"], "X-Session-Id": "{uuid4()}"}}'
+    )
+    place = write_program(folder(SESSIONS), program)
+    async with hosting(place) as at:
+        answered = await at.spawn(json.dumps([["memory_recall", {"topic": "tea"}]]), at.caller(tenant))
+        await receipts.settle(at.butler.modules[0].state)
+        rows = await at.rows("select distinct session_id from session_receipts", tenant)
+    assert rows == [{"session_id": answered.session_id}]
+
+
+async def test_receipts_of_a_butler_that_stops_at_once_are_stored(folder, hosting, tenant):
+    place = write_program(folder(SESSIONS), "true")
+    async with hosting(place) as at:
+        await at.call_tool("memory_store_fact", tenant, **FACT)
+        await at.spawn("Which tea?", at.caller(tenant))
+    async with hosting(place) as at:
+        assert len(await at.rows("select from session_receipts", tenant)) == 1

@@ -146,7 +146,7 @@ async def test_a_harmful_mark_weighs_four_successes_and_keeps_its_reason(tools, 
         "select outcome, context from rule_applications where tenant_id = $1 order by applied_at", tools.tenant
     )
     assert [each["outcome"] for each in kept] == ["harmful"] * 3
-    assert json.loads(kept[0]["context"]) == {"reason": "caused incorrect response"}
+    assert json.loads(kept[0]["context"]) == {"reason": "caused incorrect response", "evidence": "none"}
 
 
 async def test_the_fifth_success_makes_a_candidate_established(tools):

@@ -203,6 +203,29 @@ COLUMNS = {
     after                       | jsonb                    | not null |
     edited_at                   | timestamp with time zone | not null | now()
     """,
+    "session_receipts": f"""{COMMON}
+    session_id                  | uuid                     | not null |
+    source                      | text                     | not null |
+    butler                      | text                     | not null |
+    agent                       | text                     | null     |
+    told                        | integer                  | not null |
+    left_out                    | integer                  | not null |
+    tokens                      | integer                  | null     |
+    token_budget                | integer                  | null     |
+    told_at                     | timestamp with time zone | not null | now()
+    """,
+    "session_receipt_lines": """
+    tenant_id                   | text                     | not null |
+    receipt_id                  | uuid                     | not null |
+    memory_type                 | text                     | not null |
+    memory_id                   | uuid                     | not null |
+    session_id                  | uuid                     | not null |
+    told_at                     | timestamp with time zone | not null | now()
+    rank                        | integer                  | not null |
+    outcome                     | text                     | not null |
+    score                       | double precision         | null     |
+    tokens                      | integer                  | null     |
+    """,
     "job_runs": f"""{COMMON}
     job                         | text                     | not null |
     scheduled_for               | timestamp with time zone | null     |
@@ -278,6 +301,15 @@ INDEXES = {
     unique btree (tenant_id, request_id, record_type, record_id)
     btree (tenant_id, edited_at)
     """,
+    "session_receipts": """
+    unique btree (tenant_id, id)
+    btree (tenant_id, session_id, told_at)
+    btree (tenant_id, told_at)
+    """,
+    "session_receipt_lines": """
+    unique btree (tenant_id, receipt_id, memory_id, memory_type)
+    btree (tenant_id, memory_id, outcome, told_at DESC) INCLUDE (session_id)
+    """,
     "embedding_versions": """
     unique btree (tenant_id, id)
     unique btree (tenant_id, model, version)
@@ -306,6 +338,7 @@ FOREIGN_KEYS = """
     rules (embedding_version_id) -> embedding_versions
     episodes (embedding_version_id) -> embedding_versions
     rule_applications (rule_id) -> rules ON DELETE CASCADE
+    session_receipt_lines (receipt_id) -> session_receipts ON DELETE CASCADE
 """
 
 

@@ -184,6 +184,24 @@ def history(
     """
 
 
+@tool_command("memory_receipts", app)
+def receipts(
+    folder: Folder, session_id: Annotated[str, typer.Argument(metavar="SESSION_ID", help="The session's UUID.")]
+) -> None:
+    """Show what a session was told and found, and what was left out and why.
+
+    Example: `butlers memory receipts . 3f2a8c1e-…`
+    """
+
+
+@tool_command("memory_told", app)
+def told(folder: Folder, memory_type: Type, memory_id: Id) -> None:
+    """Show the sessions that were told a memory.
+
+    Example: `butlers memory told . fact 3f2a8c1e-…`
+    """
+
+
 @tool_command("memory_mark_helpful", app)
 def helpful(folder: Folder, rule_id: RuleId, idempotency_key: Key = None) -> None:
     """Report that a rule helped.

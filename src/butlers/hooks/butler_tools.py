@@ -6,8 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from butlers import app, local_socket
+from butlers.caller import AGENT_HEADER, SESSION_HEADER
 from butlers.config import Configuration
 from butlers.environment import Environment
 from butlers.errors import Conflict, Fault, Unavailable
@@ -39,17 +41,28 @@ class ButlerTools:
         self._socket = _find_socket(config, environment)
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], *, actor: str, details: Mapping[str, str] | None = None
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        actor: str,
+        session_id: UUID | None = None,
+        details: Mapping[str, str] | None = None,
     ) -> Any:
-        """Return the answer of a tool; raise its error as a `Fault`."""
+        """Return the answer of a tool; raise its error as a `Fault`. A session that is named gets a receipt."""
         if self._socket is not None:
+            headers = {SESSION_HEADER: str(session_id), AGENT_HEADER: actor} if session_id else {}
             with suppress(Unavailable):
-                return await _call_running_butler(self._socket, self.config.butler.name, tool, arguments)
+                return await _call_running_butler(self._socket, self.config.butler.name, tool, arguments, headers)
             self._socket = None
         if self._butler is None:
             opening = app.open_butler(self.config, self._environment)
             self._butler = await self._stack.enter_async_context(opening)
-        caller = replace(self._butler.caller(actor=actor), details=dict(details or {}))
+        caller = replace(
+            self._butler.caller(actor=actor),
+            session_id=str(session_id) if session_id else None,
+            details={"agent": actor} if session_id else dict(details or {}),
+        )
         for module in self._butler.modules:
             for candidate in module.tools():
                 if candidate.name == tool:
@@ -65,7 +78,9 @@ def _find_socket(config: Configuration, environment: Environment) -> Path | None
         return None
 
 
-async def _call_running_butler(path: Path, butler: str, tool: str, arguments: dict[str, Any]) -> Any:
+async def _call_running_butler(
+    path: Path, butler: str, tool: str, arguments: dict[str, Any], headers: Mapping[str, str]
+) -> Any:
     """Return the answer of the butler at a socket; raise `Unavailable` if it is another one or can't answer.
 
     Only this user can listen at the socket. A port is no proof: any process can listen there and give any name.
@@ -81,7 +96,7 @@ async def _call_running_butler(path: Path, butler: str, tool: str, arguments: di
                 health = await read_json_object(response, _MAX_ANSWER_BYTES)
             if health is None or health.get("butler") != butler:
                 raise Unavailable("another butler listens there")
-            async with http.stream("POST", "/mcp", json=message, headers={"Accept": _ACCEPT}) as response:
+            async with http.stream("POST", "/mcp", json=message, headers={"Accept": _ACCEPT, **headers}) as response:
                 answer = await read_json_object(response, _MAX_ANSWER_BYTES)
     except httpx2.HTTPError:
         raise Unavailable("the butler is not running") from None

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from butlers import app
 from butlers.agents import Agent
@@ -46,16 +47,17 @@ async def session_start(folder: Path, event_json: str, agent: Agent, environment
 
 async def tell(tools: ButlerTools, event: HookEvent, agent: Agent) -> ToldContext:
     """Return what a session of this project is told; the text is empty if there is nothing to tell."""
-    block = await current_context(tools, event, agent)
+    session_id = event.session_uuid(agent.name)
+    block = await current_context(tools, event, agent, session_id)
     if agent.finds_tools_by_search and _has_memory(tools.config):
         block = "\n\n".join(filter(None, (block, _tools_line(tools.config, agent))))
-    return ToldContext(agent.name, str(event.session_uuid(agent.name)), event.project, block)
+    return ToldContext(agent.name, str(session_id), event.project, block)
 
 
-async def current_context(tools: ButlerTools, event: HookEvent, agent: Agent) -> str:
-    """Return the block of memories for the event's project; empty if it has none."""
+async def current_context(tools: ButlerTools, event: HookEvent, agent: Agent, session_id: UUID | None = None) -> str:
+    """Return the block of memories for the event's project; empty if it has none. A named session gets a receipt."""
     arguments = {"trigger_prompt": f"Work in the project {event.project_name}", "butler": tools.config.butler.name}
-    block = await tools.call("memory_context", arguments, actor=agent.name)
+    block = await tools.call("memory_context", arguments, actor=agent.name, session_id=session_id)
     return escape_lines(block).strip() if isinstance(block, str) and "\n- " in block else ""
 
 

@@ -1,15 +1,17 @@
 """Authentication: verifiers for API keys and JWTs, and the caller of a request."""
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
+from uuid import UUID
 
 from fastmcp.server.auth import AccessToken, AuthProvider, TokenVerifier
 from fastmcp.server.auth.providers.jwt import JWTVerifier
-from fastmcp.server.dependencies import get_access_token
+from fastmcp.server.dependencies import get_access_token, get_http_request
 
-from butlers.caller import Caller, validate_tenant
+from butlers.caller import AGENT_HEADER, SESSION_HEADER, Caller, validate_tenant
 from butlers.config import AuthConfig
 from butlers.db import Database
 from butlers.errors import Forbidden, InvalidInput
@@ -17,6 +19,7 @@ from butlers.host import api_keys
 from butlers.host.local_client import acting_caller
 
 _CLAIM = "butlers"
+_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}")
 _LEEWAY_SECONDS = 60
 _MAX_ACTOR_CHARACTERS = 200
 _YEAR_10000 = 253_402_300_800
@@ -118,10 +121,27 @@ def identify_caller(auth: AuthConfig, butler: str, guarded: bool, request_id: st
         return replace(acting, request_id=request_id)
     token = get_access_token()
     if token is not None:
-        return caller_from_token(token, butler=butler, request_id=request_id)
+        return _with_named_session(caller_from_token(token, butler=butler, request_id=request_id))
     if guarded:
         raise Forbidden("this butler requires a credential", hint="Send Authorization: Bearer <key or token>.")
-    return Caller(tenant=auth.tenant, butler=butler, actor="local", request_id=request_id)
+    return _with_named_session(Caller(tenant=auth.tenant, butler=butler, actor="local", request_id=request_id))
+
+
+def _with_named_session(caller: Caller) -> Caller:
+    """Return the caller with the session and agent that the request names, unless its credential is a session's."""
+    if caller.session_id is not None:
+        return caller
+    try:
+        headers = get_http_request().headers
+    except RuntimeError:
+        return caller
+    try:
+        session_id = str(UUID(headers.get(SESSION_HEADER, "")))
+    except ValueError:
+        return caller
+    agent = headers.get(AGENT_HEADER, "")
+    details = {"agent": agent} if _AGENT_NAME.fullmatch(agent) else {}
+    return replace(caller, session_id=session_id, details=details)
 
 
 def caller_from_token(token: AccessToken, *, butler: str, request_id: str) -> Caller:

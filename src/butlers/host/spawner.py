@@ -205,9 +205,10 @@ class SessionSpawner:
         if self.local_client is None or not self.local_client.has(_CONTEXT_TOOL):
             return ""
         arguments = {"trigger_prompt": run.session.prompt, "butler": run.caller.butler}
+        caller = replace(run.caller, session_id=str(run.session.id))
         try:
             async with asyncio.timeout(self._config.memory_timeout_seconds):
-                return str.strip(await self.local_client.call(run.caller, _CONTEXT_TOOL, arguments))
+                return str.strip(await self.local_client.call(caller, _CONTEXT_TOOL, arguments))
         except Exception as error:  # noqa: BLE001 — an error of memory must not stop the session
             _warn("the session starts without its memories", run, error)
             return ""

@@ -46,6 +46,7 @@ async def show_fact(page: Page) -> Response:
         changes=changes(details),
         versions=draw_versions(page, details),
         merged=details.superseded_in_merges,
+        receipt_days=page.memory.config.receipt_days,
         lines=summarize(details.trail.events, _MAX_LINES),
     )
 

@@ -38,6 +38,7 @@ async def show_rule(page: Page) -> Response:
         marks=list(zip(details.marks, marks, strict=True))[::-1],
         strip=svg.strip(marks) if marks else None,
         next_steps=maturity.describe_next_steps(track_record(rule, now)),
+        receipt_days=page.memory.config.receipt_days,
         lines=summarize(details.trail.events, _MAX_LINES),
     )
 

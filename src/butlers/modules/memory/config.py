@@ -238,6 +238,13 @@ class MemoryModuleConfig(ModuleConfig):
         "some.",
     )
     max_episodes: int = Field(10_000, ge=1, description="Largest number of episodes. Lower it to save space.")
+    receipt_days: int = Field(
+        90,
+        ge=0,
+        le=3650,
+        description="Days until the receipt of what a session was told is deleted: ids, ranks and scores, no words. "
+        "0 writes no receipts.",
+    )
     toolset: Toolset = Field(
         "core",
         description="`core`: the 19 tools every agent needs. `full`: also the tools for maintaining the memory; "

@@ -17,7 +17,14 @@ from butlers.migrate import Branch
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.embedding import get_embedding_engine
 from butlers.modules.memory.migrations import MEMORY
-from butlers.modules.memory.operations import cleanup, consolidation, decay_sweep, index_upkeep, reembedding
+from butlers.modules.memory.operations import (
+    cleanup,
+    consolidation,
+    decay_sweep,
+    index_upkeep,
+    receipts,
+    reembedding,
+)
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools import TOOLS, configured_defaults
 
@@ -55,8 +62,9 @@ class MemoryModule:
         self._memory = Memory(database, engine, config, butler, spawner)
 
     async def on_shutdown(self) -> None:
-        """Cancel the background tasks and drop the memory."""
+        """Store the receipts that are pending, cancel the background tasks and drop the memory."""
         if self._memory is not None:
+            await receipts.close(self._memory)
             tasks = list(self._memory.background)
             for task in tasks:
                 task.cancel()

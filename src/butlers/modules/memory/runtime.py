@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -20,6 +20,7 @@ from butlers.modules.memory.domain.model import EVERY_SCOPE, GLOBAL
 from butlers.modules.memory.embedding import Embedder
 from butlers.modules.memory.store import embedding_versions
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
+from butlers.modules.memory.store.receipts import NewReceipt
 
 log = logging.getLogger("butlers.memory")
 T = TypeVar("T")
@@ -69,6 +70,21 @@ class TenantThreads:
                 await asyncio.wait([thread])
 
 
+class PendingReceipt(NamedTuple):
+    """A receipt with the caller whose session it is of."""
+
+    caller: Caller
+    receipt: NewReceipt
+
+
+@dataclass(slots=True)
+class ReceiptQueue:
+    """Receipts that are not stored yet, and the task that stores them."""
+
+    pending: deque[PendingReceipt] = field(default_factory=deque)
+    writer: "asyncio.Task[None] | None" = None
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """The memory of one butler."""
@@ -88,6 +104,7 @@ class Memory:
     """Where long texts are searched for secrets."""
     background: set["asyncio.Task[Any]"] = field(default_factory=set)
     """Tasks that continue after the call that started them returned."""
+    receipts: ReceiptQueue = field(default_factory=ReceiptQueue)
     _registered_versions: set[tuple[str, UUID]] = field(default_factory=set)
 
     def transaction(self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS) -> Transaction:

@@ -1,8 +1,10 @@
 """The memory block of a session's system prompt, within a token budget."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
 
 from butlers.modules.memory.domain.tokens import CountTokens, split_pieces
 from butlers.prompt_text import escape_line
@@ -31,6 +33,41 @@ class Section:
     share: float
 
 
+class LineOutcome(StrEnum):
+    """Whether a line is in the block or what keeps it out."""
+
+    TOLD = "told"
+    NO_ROOM = "no_room"
+    TOO_LONG = "too_long"
+    """Even an empty section could not hold it."""
+
+
+class PlacedLine(NamedTuple):
+    """The outcome of a line, its tokens as far as they were counted, and the tokens that were left for it."""
+
+    outcome: LineOutcome
+    tokens: int | None = None
+    left: float = 0.0
+
+
+class FilledSection(NamedTuple):
+    """A section's outcomes, in the order of its lines, and the tokens that it was given and used."""
+
+    title: str
+    lines: Sequence[PlacedLine]
+    given: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBlock:
+    """The text that a session is told, its tokens, and what became of each line."""
+
+    text: str
+    tokens: int
+    sections: Sequence[FilledSection] = ()
+
+
 @dataclass(slots=True)
 class TokenBudget:
     """The tokens and characters that are left, and the characters that may still be read to find lines that fit."""
@@ -49,49 +86,70 @@ class TokenBudget:
         self.characters -= characters
 
 
-def render_context(sections: Sequence[Section], budget: int, count: CountTokens) -> str:
+def render_context(sections: Sequence[Section], budget: int, count: CountTokens) -> ContextBlock:
     """The block: complete lines only, the lowest-scored left out; unused budget goes to the next section."""
-    if not any(section.lines for section in sections):
-        return HEADING
     opening = HEADING + NOTICE
-    remaining = TokenBudget(budget - count(opening), budget * CHARACTERS_PER_TOKEN - len(opening))
+    opening_tokens = count(opening)
+    remaining = TokenBudget(budget - opening_tokens, budget * CHARACTERS_PER_TOKEN - len(opening))
     # Lines that turn out not to fit are read, too: the more of them, the longer it takes.
     readable = max(_MIN_READ_CHARACTERS, _READ_PER_CHARACTER * budget * CHARACTERS_PER_TOKEN)
-    allowance, text = TokenBudget(0, 0, readable), opening
+    allowance, text, filled = TokenBudget(0, 0, readable), opening, []
     total_tokens, total_characters = remaining.tokens, remaining.characters
     for section in sections:
         allowance.tokens = min(allowance.tokens + section.share * total_tokens, remaining.tokens)
         allowance.characters = min(allowance.characters + section.share * total_characters, remaining.characters)
         before = (allowance.tokens, allowance.characters)
-        text += _fill_section(section, allowance, count)
-        remaining.spend(before[0] - allowance.tokens, before[1] - allowance.characters)
-    return text if text != opening else HEADING
+        addition, placed = _fill_section(section, allowance, count)
+        text += addition
+        used = before[0] - allowance.tokens
+        filled.append(FilledSection(section.title, placed, before[0], used))
+        remaining.spend(used, before[1] - allowance.characters)
+    if text == opening:
+        return ContextBlock(HEADING, count(HEADING), filled)
+    return ContextBlock(text, opening_tokens + round(sum(section.used for section in filled)), filled)
 
 
-def _fill_section(section: Section, budget: TokenBudget, count: CountTokens) -> str:
-    """The section as far as its budget goes; empty if no line fits."""
+def _fill_section(section: Section, budget: TokenBudget, count: CountTokens) -> tuple[str, list[PlacedLine]]:
+    """The section as far as its budget goes, empty if no line fits; and what became of each line."""
     title = f"\n## {section.title}\n"
-    title_cost = count(title)
+    text, placed = "", []
+    for addition, line in _place_lines(section.lines, budget, title, count):
+        text += addition
+        placed.append(line)
+    # The first line without room ends the section: no line with a lower score takes its place.
+    rest = [PlacedLine(LineOutcome.NO_ROOM, left=budget.tokens)] * (len(section.lines) - len(placed))
+    return text, placed + rest
+
+
+def _place_lines(
+    lines: Sequence[Line], budget: TokenBudget, title: str, count: CountTokens
+) -> Iterator[tuple[str, PlacedLine]]:
+    """Yield the text that each line adds, with its outcome, up to the first line without room."""
+    title_cost, is_first = count(title), True
     max_tokens, max_characters = budget.tokens - title_cost, budget.characters - len(title)
-    text = ""
-    for line in section.lines:
+    for line in lines:
+        left = budget.tokens
         # A line that can never fit must not keep the shorter lines after it out.
         if line.length > max_characters:
+            yield "", PlacedLine(LineOutcome.TOO_LONG, left=left)
             continue
         if line.length > min(budget.characters, budget.readable):
-            break
+            return
         addition = f"{line.write()}\n"
         characters = len(addition)
         budget.readable -= characters
         if characters > max_characters or (tokens := _count_up_to(addition, max_tokens, count)) > max_tokens:
+            yield "", PlacedLine(LineOutcome.TOO_LONG, left=left)
             continue
-        if not text:
-            tokens, characters, addition = tokens + title_cost, characters + len(title), title + addition
-        if not budget.has_room(tokens, characters):
-            break
-        budget.spend(tokens, characters)
-        text += addition
-    return text
+        cost = tokens
+        if is_first:
+            cost, characters, addition = tokens + title_cost, characters + len(title), title + addition
+        if not budget.has_room(cost, characters):
+            yield "", PlacedLine(LineOutcome.NO_ROOM, tokens, left)
+            return
+        budget.spend(cost, characters)
+        is_first = False
+        yield addition, PlacedLine(LineOutcome.TOLD, tokens, left)
 
 
 def _count_up_to(line: str, limit: float, count: CountTokens) -> int:

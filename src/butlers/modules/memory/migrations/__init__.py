@@ -8,7 +8,7 @@ _KEYWORD_ARGUMENTS = "text, text, text[], text[], text[], text[], text[], double
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_009",
+    head="mem_010",
     # 0.8 scans an index further until a tenant has enough rows; before it, small tenants missed most of theirs.
     extensions={"vector": "0.8"},
     rights={
@@ -26,6 +26,8 @@ MEMORY = Branch(
         "table claimable_episodes": "select, update",
         "table consolidation_runs": "select, insert, update, delete",
         "table edit_history": "select, insert, update, delete",
+        "table session_receipts": "select, insert, delete",
+        "table session_receipt_lines": "select, insert, delete",
         "function memory_backlog()": "execute",
         "function consolidation_groups(bigint)": "execute",
         "function memory_tenants()": "execute",

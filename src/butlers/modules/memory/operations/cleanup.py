@@ -1,4 +1,4 @@
-"""Cleanup of episodes: expired ones, and the oldest consolidated ones over the configured limit."""
+"""Cleanup of episodes, expired or over the configured limit, and of old receipts and records."""
 
 from dataclasses import asdict, dataclass
 
@@ -7,7 +7,7 @@ from butlers.db import WRITE_TIMEOUT_SECONDS
 from butlers.modules.memory.operations.batching import Progress, callers_by_tenant, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import cleanup
+from butlers.modules.memory.store import cleanup, receipts
 
 ACTOR = "cleanup"
 BATCH = 2_000
@@ -53,6 +53,8 @@ async def clean_up(
         while deleted := await retry_when_busy(_delete_over_capacity, memory, each, limit):
             report.capacity_deleted += deleted
         progress(report.deleted, total)
+        while await retry_when_busy(_delete_old_receipts, memory, each) == BATCH:
+            pass
         async with memory.transaction(each, seconds=WRITE_TIMEOUT_SECONDS) as tx:
             report.remaining += await cleanup.count_remaining(tx, each)
             await cleanup.delete_old_records(tx, each, request_days=REQUEST_DAYS, run_days=RUN_DAYS)
@@ -95,3 +97,9 @@ async def _delete_over_capacity(memory: Memory, caller: Caller, limit: int) -> i
             return 0
         deleted, _ = await cleanup.delete_episodes(tx, caller, "episode_crowded_out", min(excess, BATCH))
         return deleted
+
+
+async def _delete_old_receipts(memory: Memory, caller: Caller) -> int:
+    async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
+        await cleanup.reuse_plans(tx)
+        return await receipts.delete_old(tx, caller, memory.config.receipt_days, BATCH)

@@ -11,6 +11,7 @@ from butlers.modules.memory.domain.maturity import TrackRecord
 from butlers.modules.memory.domain.model import Maturity, MemoryType, sanitize_text
 from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
+from butlers.modules.memory.operations.receipts import settle
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories, rules, states
 
@@ -44,11 +45,13 @@ async def confirm(
 async def mark_helpful(memory: Memory, caller: Caller, rule_id: UUID, request: Request) -> Answer:
     """Count a success of a rule, and promote it when it has earned the next level."""
 
+    await _settle_receipts(memory, caller)
+
     async def work(tx: Connection) -> Answer:
         record, metadata = await _lock_track_record(tx, caller, rule_id)
         after = maturity.after_helpful_mark(record)
         level = maturity.maturity_after_help(after)
-        return await _write_mark(tx, caller, rule_id, "helpful", after, level, metadata, None)
+        return await _write_mark(memory, tx, caller, rule_id, "helpful", after, level, metadata, None)
 
     return await run_once(memory.transaction(caller), caller, request, work)
 
@@ -56,6 +59,7 @@ async def mark_helpful(memory: Memory, caller: Caller, rule_id: UUID, request: R
 async def mark_harmful(memory: Memory, caller: Caller, rule_id: UUID, reason: str | None, request: Request) -> Answer:
     """Count a harm of a rule, demote it when due, and flag it for inversion when it does more harm than good."""
     reason = sanitize_text(reason).strip()[:MAX_REASON_CHARACTERS] if reason else None
+    await _settle_receipts(memory, caller)
 
     async def work(tx: Connection) -> Answer:
         record, metadata = await _lock_track_record(tx, caller, rule_id)
@@ -66,9 +70,15 @@ async def mark_harmful(memory: Memory, caller: Caller, rule_id: UUID, reason: st
             metadata = {**metadata, "harmful_reasons": reasons[-MAX_REASONS:]}
         if maturity.needs_inversion(after):
             metadata = {**metadata, "needs_inversion": True}
-        return await _write_mark(tx, caller, rule_id, "harmful", after, level, metadata, reason)
+        return await _write_mark(memory, tx, caller, rule_id, "harmful", after, level, metadata, reason)
 
     return await run_once(memory.transaction(caller), caller, request, work)
+
+
+async def _settle_receipts(memory: Memory, caller: Caller) -> None:
+    """Wait for the receipts of the caller's session, which are the evidence of its mark."""
+    if caller.session_id is not None:
+        await settle(memory)
 
 
 async def _lock_track_record(tx: Connection, caller: Caller, rule_id: UUID) -> tuple[TrackRecord, dict[str, Any]]:
@@ -81,6 +91,7 @@ async def _lock_track_record(tx: Connection, caller: Caller, rule_id: UUID) -> t
 
 
 async def _write_mark(
+    memory: Memory,
     tx: Connection,
     caller: Caller,
     rule_id: UUID,
@@ -92,8 +103,10 @@ async def _write_mark(
 ) -> Answer:
     before = await states.fetch(tx, caller, MemoryType.RULE, [rule_id])
     await rules.write_track_record(tx, caller, rule_id, after, level, metadata)
-    await rules.record_application(tx, caller, rule_id, outcome, reason)
+    has_receipts = bool(memory.config.receipt_days)
+    evidence = await rules.record_application(tx, caller, rule_id, outcome, reason, has_receipts=has_receipts)
     payload = {
+        "evidence": evidence,
         "maturity": level.value,
         "maturity_before": after.maturity.value,
         "needs_inversion": bool(metadata.get("needs_inversion")),

@@ -13,8 +13,10 @@ from butlers.modules.memory.domain import ranking
 from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS, MemoryType, SearchMode
 from butlers.modules.memory.domain.ranking import ScoredMemory
+from butlers.modules.memory.domain.receipt import ReceiptSource
 from butlers.modules.memory.domain.scoring import ScoreWeights
 from butlers.modules.memory.domain.text import validate_query
+from butlers.modules.memory.operations import receipts
 from butlers.modules.memory.operations.search import Search
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories
@@ -47,6 +49,7 @@ async def search(
         matches = Search(memory, tx, caller, query, embedding, mode, scope, min_confidence, depth)
         best = ranking.rank_search(await matches.candidates(types), mode, depth)[:limit]
         rows = await memories.fetch_many(tx, caller, [each.candidate.id for each in best], _FETCHED_CHARACTERS)
+    receipts.record_found(memory, caller, ReceiptSource.SEARCH, best)
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
 
@@ -59,6 +62,7 @@ async def recall(
     async with memory.read_transaction(caller) as tx:
         best = (await rank_for_recall(memory, tx, caller, query, embedding, mode, scope, types))[:limit]
         rows = await _fetch_recalled(tx, caller, best)
+    receipts.record_found(memory, caller, ReceiptSource.RECALL, best)
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
 
 
@@ -97,6 +101,7 @@ async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id
         record = await memories.get(tx, caller, memory_type, memory_id, counted=not caller.is_reader)
     if record is None:
         raise MemoryNotFound(memory_type, memory_id)
+    receipts.record_read(memory, caller, memory_type, memory_id)
     return {**record, "memory_type": memory_type.value}
 
 

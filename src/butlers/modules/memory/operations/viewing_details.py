@@ -12,11 +12,13 @@ from butlers.modules.memory.domain.errors import EntityNotFound, MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.viewing import Record
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import viewing_details
+from butlers.modules.memory.store import receipts, viewing_details
+from butlers.modules.memory.store.receipts import ToldCount
 
 MAX_CHARACTERS = 20_000
 """Characters of a content that a page shows."""
 MAX_EVENTS, MAX_EVIDENCE, MAX_VERSIONS, MAX_MARKS, MAX_DERIVED, MAX_FACTS, MAX_NAMES = 200, 20, 7, 100, 100, 100, 10
+MAX_TOLD = 5
 _SEARCHED_CHARACTERS = 4_000
 _LISTED_CHARACTERS = 400
 _CONFIRMING = {
@@ -31,11 +33,13 @@ _CONFIRMING = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrail:
-    """The events of a memory, newest first, the episodes behind it and the consolidation run that learned it."""
+    """The events of a memory, newest first, the episodes behind it, the run that learned it, and who was told it."""
 
     events: Sequence[Record]
     evidence: Sequence[Record]
     run: Record | None
+    told: ToldCount
+    last_told: Sequence[Record]
 
     @property
     def confidence_changes(self) -> list[ConfidenceChange]:
@@ -152,7 +156,10 @@ async def _trail(tx: Connection, caller: Caller, memory_type: MemoryType, memory
     evidence = await viewing_details.evidence(tx, caller, memory_type, memory_id, _SEARCHED_CHARACTERS, MAX_EVIDENCE)
     learned = next((each for each in events if each["event_type"] == f"{memory_type}_created"), None)
     run_id = _as_uuid(learned["request_id"]) if learned else None
-    return MemoryTrail(events, evidence, await viewing_details.run(tx, caller, run_id) if run_id else None)
+    run = await viewing_details.run(tx, caller, run_id) if run_id else None
+    told = (await receipts.count_told(tx, caller, [memory_id])).get(memory_id, ToldCount())
+    last_told = await receipts.told_sessions(tx, caller, memory_id, MAX_TOLD) if told.sessions else []
+    return MemoryTrail(events, evidence, run, told, last_told)
 
 
 def _as_uuid(text: str | None) -> UUID | None:

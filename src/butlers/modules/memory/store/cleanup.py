@@ -28,7 +28,7 @@ async def delete_episodes(
 
     Returns their number and how many were never consolidated.
     """
-    await _sql.reuse_plans(tx)
+    await reuse_plans(tx)
     row = await _sql.delete_episodes(
         tx,
         tenant_id=caller.tenant,
@@ -39,6 +39,11 @@ async def delete_episodes(
         caller_payload=caller_payload(caller),
     )
     return row["deleted"], row["unread"]
+
+
+async def reuse_plans(tx: Connection) -> None:
+    """Let the foreign-key checks of each row that this transaction deletes reuse one plan."""
+    await _sql.reuse_plans(tx)
 
 
 async def lock_tenant_cleanup(tx: Connection, caller: Caller) -> None:

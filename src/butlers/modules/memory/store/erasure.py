@@ -12,6 +12,8 @@ _sql = statements("erasure")
 # Each table after those that refer to it.
 TABLES = (
     "memory_links",
+    "session_receipt_lines",
+    "session_receipts",
     "browser_sessions",
     "edit_history",
     "facts",
@@ -32,8 +34,9 @@ async def erase_memory(tx: Connection, caller: Caller, memory_type: MemoryType, 
 
 
 async def erase_traces(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> None:
-    """Delete the links of erased memories, and what their edits and the stored answers hold of them."""
+    """Delete the links and receipt lines of erased memories, and what edits and stored answers hold of them."""
     await _sql.erase_links(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
+    await _sql.erase_receipt_lines(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
     await erase_words(tx, caller, memory_type, ids)
 
 

@@ -117,9 +117,14 @@ async def write_track_record(
     )
 
 
-async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outcome: str, reason: str | None) -> None:
-    """Record an application of a rule and its outcome."""
-    await _sql.record_application(
+async def record_application(
+    tx: Connection, caller: Caller, rule_id: UUID, outcome: str, reason: str | None, *, has_receipts: bool
+) -> str:
+    """Record an application of a rule and its outcome; returns the evidence that the session knew the rule.
+
+    `told` at its start, `recalled` later, `none`, or `unknown` where sessions get no receipts.
+    """
+    evidence: str = await _sql.record_application(
         tx,
         tenant_id=caller.tenant,
         rule_id=rule_id,
@@ -128,7 +133,9 @@ async def record_application(tx: Connection, caller: Caller, rule_id: UUID, outc
         session_id=UUID(caller.session_id) if caller.session_id else None,
         request_id=caller.request_id,
         context={"reason": reason} if reason else {},
+        has_receipts=has_receipts,
     )
+    return evidence
 
 
 async def edit(tx: Connection, caller: Caller, rule_id: UUID, change: MemoryEdit) -> bool:

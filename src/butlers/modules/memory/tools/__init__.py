@@ -12,12 +12,13 @@ from butlers.modules.memory.tools import (
     feedback,
     management,
     reading,
+    receipts,
     retraction,
     undo,
     writing,
 )
 
-_MODULES = (writing, reading, feedback, management, context, consolidation, retraction, undo, entities)
+_MODULES = (writing, reading, feedback, management, context, consolidation, retraction, undo, receipts, entities)
 TOOLS: tuple[Tool, ...] = tuple(tool for module in _MODULES for tool in module.TOOLS)
 
 

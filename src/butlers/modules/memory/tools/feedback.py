@@ -1,6 +1,6 @@
 """Tools that confirm memories and mark rules."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -34,6 +34,10 @@ class MarkResult(TypedDict):
     maturity: str
     maturity_before: str
     needs_inversion: bool
+    evidence: Annotated[
+        Literal["told", "recalled", "none", "unknown"],
+        Field(description="How your session came to know the rule; none: it has no receipt of it."),
+    ]
 
 
 RuleId = Annotated[str, Field(description="The rule's id.")]

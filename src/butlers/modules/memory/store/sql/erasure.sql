@@ -19,6 +19,13 @@ delete from memory_links
  where tenant_id = :tenant_id
    and ((source_type = :memory_type and source_id = any (:ids)) or (target_type = :memory_type and target_id = any (:ids)));
 
+-- name: erase_receipt_lines(tenant_id, memory_type, ids)!
+-- Deletes the lines of receipts that name erased memories.
+delete from session_receipt_lines
+ where tenant_id = :tenant_id
+   and memory_type = :memory_type
+   and memory_id = any (:ids);
+
 -- name: erase_edit_history(tenant_id, record_type, ids)!
 -- Deletes the words that edits of erased records replaced.
 delete from edit_history where tenant_id = :tenant_id and record_type = :record_type and record_id = any (:ids);
@@ -55,6 +62,18 @@ with erased_memory_links as (
      where :table_name = 'memory_links'
        and tenant_id = :tenant_id
        and ctid = any (array(select ctid from memory_links where tenant_id = :tenant_id limit :max_rows))
+    returning 1
+), erased_session_receipt_lines as (
+    delete from session_receipt_lines
+     where :table_name = 'session_receipt_lines'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from session_receipt_lines where tenant_id = :tenant_id limit :max_rows))
+    returning 1
+), erased_session_receipts as (
+    delete from session_receipts
+     where :table_name = 'session_receipts'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from session_receipts where tenant_id = :tenant_id limit :max_rows))
     returning 1
 ), erased_browser_sessions as (
     delete from browser_sessions
@@ -118,6 +137,8 @@ with erased_memory_links as (
     returning 1
 )
 select (select count(*) from erased_memory_links)
+     + (select count(*) from erased_session_receipt_lines)
+     + (select count(*) from erased_session_receipts)
      + (select count(*) from erased_browser_sessions)
      + (select count(*) from erased_edit_history)
      + (select count(*) from erased_facts)
@@ -137,6 +158,8 @@ select (select count(*) from facts where tenant_id = :tenant_id) as facts,
        (select count(*) from episodes where tenant_id = :tenant_id) as episodes,
        (select count(*) from entities where tenant_id = :tenant_id) as entities,
        (select count(*) from memory_links where tenant_id = :tenant_id) as memory_links,
+       (select count(*) from session_receipt_lines where tenant_id = :tenant_id) as session_receipt_lines,
+       (select count(*) from session_receipts where tenant_id = :tenant_id) as session_receipts,
        (select count(*) from browser_sessions where tenant_id = :tenant_id) as browser_sessions,
        (select count(*) from edit_history where tenant_id = :tenant_id) as edit_history,
        (select count(*) from sessions where tenant_id = :tenant_id) as sessions,

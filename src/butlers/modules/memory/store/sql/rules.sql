@@ -98,10 +98,26 @@ update rules
  where tenant_id = :tenant_id
    and id = :id;
 
--- name: record_application(tenant_id, rule_id, outcome, actor, session_id, request_id, context)!
--- Records an application of a rule and its outcome.
+-- name: record_application(tenant_id, rule_id, outcome, actor, session_id, request_id, context, has_receipts)$
+-- Records an application of a rule and its outcome; returns the evidence that its session knew the rule.
 insert into rule_applications (tenant_id, rule_id, outcome, actor, session_id, request_id, context)
-values (:tenant_id, :rule_id, :outcome, :actor, :session_id, :request_id, :context);
+select :tenant_id, :rule_id, :outcome, :actor, :session_id, :request_id,
+       :context::jsonb || jsonb_build_object('evidence', case
+           when not :has_receipts then 'unknown'
+           else coalesce((
+               select case when r.source = 'context' then 'told' else 'recalled' end
+                 from session_receipts r
+                 join session_receipt_lines l on l.tenant_id = :tenant_id and l.receipt_id = r.id
+                where r.tenant_id = :tenant_id
+                  and r.session_id = :session_id
+                  and l.memory_id = :rule_id
+                  and l.memory_type = 'rule'
+                  and l.outcome = 'told'
+                order by r.source <> 'context'
+                limit 1
+           ), 'none')
+       end)
+returning context ->> 'evidence';
 
 -- name: edit(tenant_id, id, permanence, decay_rate, tags)$
 -- Changes a live rule in place; a null leaves a value as it is. A new decay rate counts from now and from what is left

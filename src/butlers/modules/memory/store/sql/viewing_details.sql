@@ -150,7 +150,8 @@ with undone as (
        and u.entity_id = :rule_id
        and u.payload ? 'undone'
 )
-select a.outcome, a.applied_at, a.actor, a.session_id, a.context ->> 'reason' as reason, e.payload ->> 'maturity' as maturity
+select a.outcome, a.applied_at, a.actor, a.session_id, a.context ->> 'reason' as reason,
+       a.context ->> 'evidence' as evidence, e.payload ->> 'maturity' as maturity
   from rule_applications a
   left join lateral (
       select v.payload
