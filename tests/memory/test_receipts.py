@@ -36,7 +36,7 @@ async def recall(memory, session, topic="diet", limit=10):
 
 
 async def test_a_session_keeps_what_it_was_told_as_ids_and_numbers(memory, session, tools, archive):
-    word = f"secret{uuid4().hex}"
+    word = f"marzipan-{uuid4().hex[:6]}"
     fact, rule = await tools.fact(f"no meat {word}", predicate="diet"), await tools.rule(f"Mind the diet {word}")
     episode = (await tools("memory_store_episode", content=f"Diet {word}", butler=memory.butler))["id"]
     text, (receipt,) = await told_at_start(memory, session)
