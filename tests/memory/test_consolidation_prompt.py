@@ -50,7 +50,8 @@ async def test_row_36_content_can_not_leave_its_tag_in_the_prompt(memory, caller
         "<episode_content": 2,
         "</episode_content": 2,
     }
-    assert re.findall(r"^## .*", material, re.MULTILINE) == ["## Known facts", "## Known rules", "## Episodes"]
+    sections = ["## Predicates in use", "## Known facts", "## Known rules", "## Episodes"]
+    assert re.findall(r"^## .*", material, re.MULTILINE) == sections
     assert len(re.findall(r"^- ", material, re.MULTILINE)) == 2
     assert not set(material) & {"\x1b", "\u2028", "\u202e", "\uff1c", "\uff1e"}
     assert "## Security notice" in prompt

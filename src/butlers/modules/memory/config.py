@@ -151,6 +151,22 @@ class ConsolidationConfig(Table):
         description="The share of a directly stored memory's confidence that distilled knowledge starts with, until "
         "a confirmation, the same memory stored directly or an episode of another session supports it.",
     )
+    drop_echoes: bool = Field(
+        True,
+        description="Whether a new memory is dropped whose only source is a memory that its session was told.",
+    )
+    confirm_twins: bool = Field(
+        True,
+        description="Whether a new fact that says what a live one says under another key confirms that one.",
+    )
+    ask_about_updates: bool = Field(
+        True,
+        description="Whether the model is asked, in a second and short session, what a new fact is that says "
+        "otherwise about something known. Without it the fact is stored with a `contradicts` link.",
+    )
+    list_predicates: bool = Field(
+        True, description="Whether the prompt lists the predicates in use, so that the model invents no new ones."
+    )
     lease_seconds: float = Field(
         120.0,
         ge=1,

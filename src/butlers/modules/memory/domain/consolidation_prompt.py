@@ -12,6 +12,7 @@ from butlers.prompt_text import escape_between_tags
 
 KNOWN_SHARE = 1 / 3
 """The largest share of the tokens left after the instructions that known facts and rules may take."""
+_PREDICATE_SHARE = 0.1
 TRUNCATION_MARK = "… [cut]"
 MAX_KNOWN_CHARACTERS = 1_000
 """Characters shown of a known memory."""
@@ -69,6 +70,7 @@ def assemble_prompt(
     facts: Sequence[KnownFact],
     rules: Sequence[KnownRule],
     *,
+    predicates: Sequence[str] = (),
     max_tokens: int,
     count: CountTokens,
 ) -> Prompt:
@@ -78,7 +80,9 @@ def assemble_prompt(
     """
     opening = f"{instructions.rstrip()}\n\n# Material\n\nThe butler is called {escape_data(butler)}.\n"
     fixed = count(opening + _HEADING + _footer(len(episodes)))
-    known = _known_sections(facts, rules, int((max_tokens - fixed) * KNOWN_SHARE), count)
+    known_room = int((max_tokens - fixed) * KNOWN_SHARE)
+    used = _predicate_section(predicates, int(known_room * _PREDICATE_SHARE), count)
+    known = used + _known_sections(facts, rules, known_room - count(used), count)
     room = max_tokens - fixed - count(known)
     while True:
         blocks = _episode_blocks(episodes, room, count)
@@ -114,6 +118,18 @@ def _known_sections(facts: Sequence[KnownFact], rules: Sequence[KnownRule], room
     fact_lines, spent = _fitting_lines([_fact_line(fact) for fact in facts], fact_room, count)
     rule_lines, _ = _fitting_lines([_rule_line(rule) for rule in rules], room - spent, count)
     return f"\n## Known facts\n\n{fact_lines}\n## Known rules\n\n{rule_lines}"
+
+
+def _predicate_section(predicates: Sequence[str], room: int, count: CountTokens) -> str:
+    """The predicates in use that fit into `room` tokens; empty without any."""
+    heading, spent, fitting = "\n## Predicates in use\n\n", 0, []
+    for predicate in predicates:
+        name = escape_data(predicate)
+        spent += count(name) + 1
+        if spent + count(heading) > room:
+            break
+        fitting.append(name)
+    return f"{heading}{', '.join(fitting)}\n" if fitting else ""
 
 
 def _fitting_lines(lines: Sequence[str], room: int, count: CountTokens) -> tuple[str, int]:

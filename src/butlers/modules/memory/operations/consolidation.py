@@ -19,16 +19,17 @@ from butlers.modules.memory.domain.model import GLOBAL, MemoryType
 from butlers.modules.memory.operations import consolidation_apply, consolidation_batch
 from butlers.modules.memory.operations.batching import Progress, no_progress, retry_when_busy
 from butlers.modules.memory.operations.consolidation_apply import LeaseLost, NothingApplied
+from butlers.modules.memory.operations.consolidation_updates import settle_conflicts
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import consolidation, events
+from butlers.modules.memory.store import consolidation, consolidation_guards, events
 from butlers.modules.memory.store.consolidation import EpisodeBatch, EpisodeGroup, RunRecord
 from butlers.modules.memory.store.events import Event
 
 log = logging.getLogger("butlers.memory")
 TRIGGER_SOURCE = "schedule:consolidation"
 ACTOR = "consolidation"
-MAX_PROMPT_FACTS, MAX_PROMPT_RULES = 100, 50
+MAX_PROMPT_FACTS, MAX_PROMPT_RULES, MAX_PROMPT_PREDICATES = 100, 50, 60
 MAX_GROUPS = 1_000
 MAX_LISTED = 100
 _COUNTS = ("facts_created", "facts_updated", "rules_created", "confirmed")
@@ -269,7 +270,38 @@ async def _ask_and_apply(
     if not result.actions and not result.explicitly_empty:
         raise NothingApplied(result.parse_errors)
     actions, vectors = await consolidation_apply.prepare_actions(memory, caller, batch.butler, result)
+
+    async def ask(text: str) -> str:
+        return await _ask_again(memory, spawner, caller, batch, text, record, lost)
+
+    actions, vectors = await settle_conflicts(memory, caller, batch.butler, actions, vectors, ask)
     return await retry_when_busy(consolidation_apply.apply_batch, memory, caller, batch, actions, vectors, record)
+
+
+async def _ask_again(
+    memory: Memory,
+    spawner: Spawner,
+    caller: Caller,
+    batch: EpisodeBatch,
+    text: str,
+    record: RunRecord,
+    lost: "asyncio.Future[None]",
+) -> str:
+    """Return the output of a second session about the same batch; empty if it failed, since the first one counts."""
+    first = replace(record)
+    prompt = Prompt(text, len(batch.episodes), await asyncio.to_thread(memory.embedder.count_tokens, text))
+    try:
+        output = await _run_session(memory, spawner, caller, batch, prompt, record, lost)
+        await _record_usage(memory, output, record)
+    except (SessionFailed, Unavailable, Overloaded, TimedOut) as fault:
+        log.warning("the second turn of a consolidation failed", extra={"run": str(batch.run_id), "code": fault.code})
+        return ""
+    finally:
+        record.session_id = first.session_id
+        record.input_tokens += first.input_tokens
+        record.output_tokens += first.output_tokens
+        record.tokens_estimated |= first.tokens_estimated
+    return output.text
 
 
 async def _build_prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequence[PromptEpisode]) -> Prompt:
@@ -277,6 +309,9 @@ async def _build_prompt(memory: Memory, caller: Caller, butler: str, episodes: S
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
         facts = await consolidation.nearest(tx, caller, KnownFact, ids, version, scopes, MAX_PROMPT_FACTS)
         rules = await consolidation.nearest(tx, caller, KnownRule, ids, version, scopes, MAX_PROMPT_RULES)
+        predicates = []
+        if memory.config.consolidation.list_predicates:
+            predicates = await consolidation_guards.frequent_predicates(tx, caller, scopes, MAX_PROMPT_PREDICATES)
     return await asyncio.to_thread(
         consolidation_prompt.assemble_prompt,
         instructions(),
@@ -284,6 +319,7 @@ async def _build_prompt(memory: Memory, caller: Caller, butler: str, episodes: S
         episodes,
         facts,
         rules,
+        predicates=predicates,
         max_tokens=memory.config.consolidation.max_prompt_tokens,
         count=memory.embedder.count_tokens,
     )

@@ -11,6 +11,7 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import WRITE_TIMEOUT_SECONDS, Connection, as_fault
 from butlers.errors import Conflict, Fault, NotFound, Overloaded, TimedOut, Unavailable
+from butlers.modules.memory.config import ConsolidationConfig
 from butlers.modules.memory.domain.consolidation_output import (
     Confirmation,
     ConsolidationResult,
@@ -30,6 +31,7 @@ from butlers.modules.memory.domain.model import (
 )
 from butlers.modules.memory.domain.rule_fingerprint import fingerprint
 from butlers.modules.memory.operations.change_events import append_changes
+from butlers.modules.memory.operations.consolidation_guards import ConsolidationGuards
 from butlers.modules.memory.operations.secrets import redact_secrets
 from butlers.modules.memory.operations.writing import store_fact_in
 from butlers.modules.memory.runtime import Memory
@@ -45,6 +47,8 @@ _NEIGHBOURS = 20
 _BY_CONSOLIDATION = {"by": "consolidation"}
 _DISTILLED: dict[str, object] = {"provenance": Provenance.DISTILLED.value}
 New = TypeVar("New", NewFact, NewRule)
+Vectors = Mapping[str, EmbeddedText]
+"""The embeddings of memories to store, by text."""
 # Not caused by the action and likely to pass: the whole batch is retried.
 _TRANSIENT = (Unavailable, Overloaded, TimedOut)
 
@@ -74,6 +78,8 @@ class PreparedAction:
     path: str
     extracted: ExtractedFact | FactUpdate | ExtractedRule | Confirmation
     new: NewFact | NewRule | Fault | None
+    beside: tuple[UUID, Relation] | None = None
+    """The known fact that a new one is linked to, and how."""
 
 
 @dataclass(slots=True)
@@ -86,7 +92,7 @@ class BatchExecutor:
     locked: Mapping[UUID, LeasedEpisode]
     vectors: Mapping[str, EmbeddedText]
     record: RunRecord
-    distilled_confidence: float
+    settings: ConsolidationConfig
     learned: list[dict[str, Any]] = field(default_factory=list)
     rejected: int = 0
 
@@ -114,6 +120,11 @@ class BatchExecutor:
         if not live:
             raise RejectedAction("the episodes it comes from are deleted or forgotten")
         return live
+
+    @property
+    def guards(self) -> ConsolidationGuards:
+        """What new memories are compared with."""
+        return ConsolidationGuards(self.tx, self.caller, self.scopes, self.settings)
 
     def latest(self, evidence: Sequence[UUID]) -> datetime:
         """Return the time of the latest of these episodes."""
@@ -151,22 +162,58 @@ class BatchExecutor:
             case _, Fault() as fault:
                 raise fault
             case ExtractedFact() as extracted, NewFact() as fact:
-                await self._apply_new_fact(fact, self.evidence(extracted.evidence))
+                await self._apply_new_fact(action, fact, self.evidence(extracted.evidence))
             case FactUpdate() as update, NewFact() as fact:
                 await self._apply_update(update, fact)
             case ExtractedRule() as extracted, NewRule() as rule:
-                await self._apply_new_rule(rule, self.evidence(extracted.evidence))
+                await self._apply_new_rule(action, rule, self.evidence(extracted.evidence))
             case Confirmation() as confirmation, _:
                 await self._apply_confirmation(confirmation)
 
-    async def _apply_new_fact(self, fact: NewFact, evidence: Sequence[UUID]) -> None:
+    async def _apply_new_fact(self, action: PreparedAction, fact: NewFact, evidence: Sequence[UUID]) -> None:
+        vector = self.vectors[fact.searchable]
+        if await self._drop_echo(action, fact, vector, evidence):
+            return
         existing = await facts.find_same_content(self.tx, self.caller, fact, self.scopes)
+        if existing is None and (twin := await self.guards.find_twin(fact, vector)):
+            existing = twin.id
         if existing is not None:
             await self._confirm_existing(MemoryType.FACT, existing, evidence)
             return
         if await facts.was_retracted_since(self.tx, self.caller, fact, self.scopes, self.latest(evidence)):
             raise RejectedAction("it was forgotten after the episode it comes from")
-        await self._store_fact(fact, evidence)
+        fact_id = await self._store_fact(fact, evidence)
+        if action.beside is not None:
+            await self._link_beside(fact_id, *action.beside)
+
+    async def _drop_echo(
+        self, action: PreparedAction, new: NewFact | NewRule, vector: EmbeddedText, evidence: Sequence[UUID]
+    ) -> bool:
+        """Return whether a new memory is an echo of what the sessions of its episodes were told, and record that."""
+        episodes = [each for each in self.batch.episodes if each.id in evidence]
+        echoed = await self.guards.find_echoed(new, vector, episodes)
+        if echoed is None:
+            return False
+        kind = MemoryType.FACT if isinstance(new, NewFact) else MemoryType.RULE
+        payload = {"episodes": [str(each) for each in evidence], "similarity": round(echoed.similarity, 3)}
+        event = Event(f"{kind}_echoed", kind, echoed.id, {**payload, **_BY_CONSOLIDATION})
+        await events.append(self.tx, self.caller, event)
+        self.rejected += 1
+        self.record.errors.append(
+            f"{action.path}: it is an echo of the {kind} {echoed.id}, which its session was told"
+        )
+        return True
+
+    async def _link_beside(self, fact_id: UUID, known_id: UUID, relation: Relation) -> None:
+        """Link a new fact to the known one that it contradicts, or holds beside, if that is still live."""
+        if not await facts.update_targets(self.tx, self.caller, [known_id], self.scopes):
+            return
+        await links.create_link(
+            self.tx, self.caller, Link(MemoryType.FACT, fact_id, MemoryType.FACT, known_id, relation)
+        )
+        if relation is Relation.CONTRADICTS:
+            payload = {"contradicts": str(known_id), **_BY_CONSOLIDATION}
+            await events.append(self.tx, self.caller, Event("fact_contradicts", MemoryType.FACT, fact_id, payload))
 
     async def _apply_update(self, update: FactUpdate, fact: NewFact) -> None:
         current = await facts.lock_live_by_key(self.tx, self.caller, fact)
@@ -174,7 +221,7 @@ class BatchExecutor:
             raise Conflict(f"the fact {update.target_id} was replaced during the run")
         await self._store_fact(fact, self.evidence(update.evidence))
 
-    async def _store_fact(self, fact: NewFact, evidence: Sequence[UUID]) -> None:
+    async def _store_fact(self, fact: NewFact, evidence: Sequence[UUID]) -> UUID:
         stored = await store_fact_in(
             self.tx,
             self.caller,
@@ -182,23 +229,26 @@ class BatchExecutor:
             self.vectors[fact.searchable],
             source_butler=self.batch.butler,
             source_episode_id=evidence[0],
-            confidence=FACT_CONFIDENCE * self.distilled_confidence,
+            confidence=FACT_CONFIDENCE * self.settings.distilled_confidence,
         )
         fact_id = UUID(stored["id"])
         if stored.get("confirmed_existing"):
             await self._add_support(MemoryType.FACT, fact_id, evidence)
-            return
+            return fact_id
         replaced = {"superseded_id": stored["superseded_id"]} if "superseded_id" in stored else {}
         await self._add_learned(fact, fact_id, evidence, **replaced)
         self.record.facts_updated += bool(replaced)
         self.record.facts_created += not replaced
+        return fact_id
 
-    async def _apply_new_rule(self, rule: NewRule, evidence: Sequence[UUID]) -> None:
+    async def _apply_new_rule(self, action: PreparedAction, rule: NewRule, evidence: Sequence[UUID]) -> None:
         vector = self.vectors[rule.searchable]
+        if await self._drop_echo(action, rule, vector, evidence):
+            return
         if (existing := await self._find_same_rule(rule, vector, self.latest(evidence))) is not None:
             await self._confirm_existing(MemoryType.RULE, existing, evidence)
             return
-        confidence = RULE_CONFIDENCE * self.distilled_confidence
+        confidence = RULE_CONFIDENCE * self.settings.distilled_confidence
         rule_id, _ = await rules.insert(
             self.tx,
             self.caller,
@@ -292,10 +342,18 @@ async def prepare_actions(
         for number, extracted in enumerate(getattr(result, section))
     ]
     actions = [await _without_secrets(memory, caller, each) for each in actions]
+    return actions, await embed_actions(memory, caller, actions)
+
+
+async def embed_actions(
+    memory: Memory, caller: Caller, actions: Sequence[PreparedAction], known: Vectors | None = None
+) -> dict[str, EmbeddedText]:
+    """Return the embeddings of the memories that actions store, by text, without those that are known."""
     texts = [each.new.searchable for each in actions if isinstance(each.new, (NewFact, NewRule))]
+    texts = [text for text in texts if text not in (known or {})]
     vectors = await memory.embedder.embed_batch(texts, tenant=caller.tenant)
     version = memory.embedder.version.id
-    return actions, {text: EmbeddedText(vector, version) for text, vector in zip(texts, vectors, strict=True)}
+    return {text: EmbeddedText(vector, version) for text, vector in zip(texts, vectors, strict=True)}
 
 
 async def _without_secrets(memory: Memory, caller: Caller, action: PreparedAction) -> PreparedAction:
@@ -328,6 +386,11 @@ def _updated_fact(targets: Mapping[UUID, UpdateTarget], update: FactUpdate) -> N
     target = targets.get(update.target_id)
     if target is None:
         raise NotFound(f"there is no live fact {update.target_id} in scope")
+    return update_target(target, update)
+
+
+def update_target(target: UpdateTarget, update: FactUpdate) -> NewFact:
+    """Return a fact with the key of the target and the values of the update."""
     values = asdict(target) | {name: value for name, value in asdict(update).items() if value is not None}
     for name in ("id", "target_id", "evidence"):
         del values[name]
@@ -351,8 +414,7 @@ async def apply_batch(
         locked = {each.id: each for each in await consolidation.lock_batch(tx, caller, batch)}
         if not locked or not all(each.is_leased for each in locked.values()):
             raise LeaseLost
-        distilled = memory.config.consolidation.distilled_confidence
-        executor = BatchExecutor(tx, caller, batch, locked, vectors, record, distilled)
+        executor = BatchExecutor(tx, caller, batch, locked, vectors, record, memory.config.consolidation)
         await executor.lock_targets(actions)
         for action in actions if executor.live_episodes else ():
             await executor.run(action)

@@ -40,7 +40,8 @@ async def find_twins(memory: Memory, caller: Caller) -> list[Twins]:
     """Return near-duplicates of the tenant, the most similar first; nothing is merged, and nothing changes.
 
     Compared are the 3,000 newest live facts, each with those about its entity or subject, the 3,000 newest live rules
-    and the names of the 200 newest entities. Pairs that somebody linked are left out.
+    and the names of the 200 newest entities. Pairs that somebody linked are left out, but not facts of
+    which one contradicts the other.
     """
     version = memory.embedder.version.id
     async with memory.transaction(caller) as tx:
@@ -49,7 +50,8 @@ async def find_twins(memory: Memory, caller: Caller) -> list[Twins]:
     # Outside a transaction and off the event loop: the largest product takes some tenths of a second.
     near_facts, near_rules = await asyncio.to_thread(_near_facts_and_rules, newest_facts, newest_rules)
     async with memory.transaction(caller) as tx:
-        facts = (await twins.unlinked(tx, caller, "fact", near_facts))[:MAX_PAIRS]
+        contradicting = await twins.contradicting_facts(tx, caller, MAX_PAIRS)
+        facts = _without_repeats([*contradicting, *await twins.unlinked(tx, caller, "fact", near_facts)])[:MAX_PAIRS]
         rules = (await twins.unlinked(tx, caller, "rule", near_rules))[:MAX_PAIRS]
         same_name = await twins.entity_pairs(tx, caller, _NEWEST_ENTITIES, MAX_PAIRS)
         ids = [each for pair in (*facts, *rules) for each in (pair.id, pair.other_id)]
@@ -85,6 +87,10 @@ def _near_pairs(
 ) -> list[Pair]:
     near = nearest_pairs([to_comparable(row) for row in rows], MIN_SIMILARITY, _MAX_NEAR_PAIRS)
     return [Pair(rows[first]["id"], rows[second]["id"], similarity) for first, second, similarity in near]
+
+
+def _without_repeats(pairs: Sequence[Pair]) -> list[Pair]:
+    return list({frozenset((each.id, each.other_id)): each for each in reversed(pairs)}.values())[::-1]
 
 
 async def _entities(tx: Connection, caller: Caller, pairs: list[Pair]) -> dict[UUID, Mapping[str, Any]]:
@@ -127,6 +133,8 @@ async def _link(tx: Connection, caller: Caller, memory_type: MemoryType, memory_
     for each in (memory_id, other_id):
         if await memories.lifecycle_state(tx, caller, memory_type, each) is None:
             raise MemoryNotFound(memory_type, each)
+    if await links.settle_contradiction(tx, caller, memory_type, memory_id, other_id):
+        return True
     if await links.is_linked(tx, caller, memory_type, memory_id, other_id):
         return False
     await links.create_link(tx, caller, Link(memory_type, memory_id, memory_type, other_id, Relation.RELATED_TO))

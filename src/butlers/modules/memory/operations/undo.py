@@ -36,6 +36,7 @@ _MAX_PLANNED = 100
 _CREATIONS = frozenset({"fact_created", "rule_created"})
 _WITHOUT_STATE = frozenset(
     {f"{each}_{act}" for each in ("fact", "rule", "entity") for act in ("looked_at", "related")}
+    | {"fact_echoed", "rule_echoed", "fact_contradicts"}
 )
 _REASONS = {
     "entity_merge": "a merge of entities is final",

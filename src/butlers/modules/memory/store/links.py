@@ -78,3 +78,13 @@ async def is_linked(tx: Connection, caller: Caller, memory_type: str, memory_id:
 async def delete_related(tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, other_id: UUID) -> None:
     """Delete the link that says that two memories of one type are both true."""
     await _sql.delete_related(tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id, other_id=other_id)
+
+
+async def settle_contradiction(
+    tx: Connection, caller: Caller, memory_type: str, memory_id: UUID, other_id: UUID
+) -> bool:
+    """Let two memories that contradict each other hold together; False where no link says that they do."""
+    settled = await _sql.settle_contradiction(
+        tx, tenant_id=caller.tenant, memory_type=memory_type, id=memory_id, other_id=other_id
+    )
+    return settled is not None

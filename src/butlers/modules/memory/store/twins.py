@@ -48,6 +48,12 @@ async def unlinked(tx: Connection, caller: Caller, memory_type: str, pairs: Sequ
     return [each for each in pairs if (each.id, each.other_id) not in linked]
 
 
+async def contradicting_facts(tx: Connection, caller: Caller, limit: int) -> list[Pair]:
+    """The newest pairs of live facts of which one contradicts the other."""
+    rows = _sql.contradicting_facts(tx, tenant_id=caller.tenant, max_rows=limit)
+    return [Pair(**row) async for row in rows]
+
+
 async def entity_pairs(tx: Connection, caller: Caller, newest: int, limit: int) -> list[Pair]:
     """Pairs of live entities with one name, one of them among the newest."""
     rows = _sql.entity_pairs(tx, tenant_id=caller.tenant, max_newest=newest, max_rows=limit)

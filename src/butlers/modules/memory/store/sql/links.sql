@@ -76,3 +76,14 @@ delete from memory_links
    and target_type = :memory_type
    and relation = 'related_to'
    and ((source_id = :id and target_id = :other_id) or (source_id = :other_id and target_id = :id));
+
+-- name: settle_contradiction(tenant_id, memory_type, id, other_id)$
+-- Says that two memories of which one contradicts the other both hold.
+update memory_links
+   set relation = 'related_to'
+ where tenant_id = :tenant_id
+   and source_type = :memory_type
+   and target_type = :memory_type
+   and ((source_id = :id and target_id = :other_id) or (source_id = :other_id and target_id = :id))
+   and relation = 'contradicts'
+returning relation;

@@ -21,7 +21,7 @@ select id, scope, embedding
  limit :max_rows;
 
 -- name: linked_pairs(tenant_id, memory_type, ids, other_ids)
--- Those of these pairs that a link connects, in either direction.
+-- Those of these pairs that a link connects, in either direction. A contradiction waits for a decision, as twins do.
 select p.id, p.other_id
   from unnest(:ids::uuid[], :other_ids::uuid[]) as p (id, other_id)
  where exists (
@@ -30,6 +30,7 @@ select p.id, p.other_id
             where l.tenant_id = :tenant_id
               and l.source_type = :memory_type and l.source_id = p.id
               and l.target_type = :memory_type and l.target_id = p.other_id
+              and l.relation <> 'contradicts'
        )
     or exists (
            select
@@ -37,7 +38,22 @@ select p.id, p.other_id
             where l.tenant_id = :tenant_id
               and l.source_type = :memory_type and l.source_id = p.other_id
               and l.target_type = :memory_type and l.target_id = p.id
+              and l.relation <> 'contradicts'
        );
+
+-- name: contradicting_facts(tenant_id, max_rows)
+-- Pairs of live facts of which one contradicts the other, the newest first.
+select l.source_id as id, l.target_id as other_id, 1 - (f.embedding <=> o.embedding) as similarity
+  from memory_links l
+  join facts f on f.tenant_id = :tenant_id and f.id = l.source_id and f.validity = 'active'
+  join facts o on o.tenant_id = :tenant_id and o.id = l.target_id and o.validity = 'active'
+ where l.tenant_id = :tenant_id
+   and l.source_type = 'fact'
+   and l.target_type = 'fact'
+   and l.relation = 'contradicts'
+   and f.embedding_version_id = o.embedding_version_id
+ order by l.created_at desc, l.source_id, l.target_id
+ limit :max_rows;
 
 -- name: entity_pairs(tenant_id, max_newest, max_rows)
 -- Pairs of live entities with one name, without case and accents: by name (1), or by the alias of one (0.9).
