@@ -80,7 +80,9 @@ class Household:
     async def shown(self) -> dict[str, str]:
         """Return the ids of the pages to show."""
         entity = self.ids["Ada Lovelace"]
-        return {"fact": await self._id_of("diet"), "rule": await self._rule_id("Ask Ada"), "entity": entity}
+        run = await self._database.fetchval("select id from consolidation_runs order by started_at desc limit 1")
+        shown = {"fact": await self._id_of("diet"), "rule": await self._rule_id("Ask Ada"), "entity": entity}
+        return {**shown, "run": str(run)}
 
     async def _meet(self) -> None:
         """Store the people and what is known about them at first."""

@@ -49,6 +49,7 @@ SHOTS = (
     Shot("fact", "/facts/{fact}", 900),
     Shot("entity", "/entities/{entity}", 1180),
     Shot("rule-dark", "/rules/{rule}", 800, "dark"),
+    Shot("run", "/consolidation/{run}", 900),
     Shot("review", "/review?of=fading", 800, click="Still true"),
 )
 

@@ -43,6 +43,8 @@ class FullTenant:
     entities: Mapping[str, str]
     session: str
     request: str
+    runs: Mapping[str, str]
+    """Consolidation runs: one that learned hostile words, and one that failed."""
     events: Mapping[str, str]
     """Events that can be undone, and some that can't, by a name for each."""
 
@@ -65,8 +67,38 @@ async def fill_tenant(tools: Tools, archive: Archive, memory: Memory, word: str 
         "select request_id from memory_events where tenant_id = $1 and entity_id = $2 order by occurred_at limit 1",
         tools.tenant, facts["live"],
     )  # fmt: skip
+    runs = await _fill_runs(tools, archive, facts, rules, episodes)
     events = await _events_to_undo(tools, archive, facts, rules, entities)
-    return FullTenant(tools.tenant, facts, rules, episodes, entities, session, event["request_id"], events)
+    return FullTenant(tools.tenant, facts, rules, episodes, entities, session, event["request_id"], runs, events)
+
+
+async def _fill_runs(
+    tools: Tools, archive: Archive, facts: Mapping[str, str], rules: Mapping[str, str], episodes: Mapping[str, str]
+) -> dict[str, str]:
+    """Store the records of runs and the events that they leave, about memories that are there."""
+    runs = {"succeeded": str(uuid4()), "failed": str(uuid4())}
+    for status, run in runs.items():
+        await archive.connection.execute(
+            "insert into consolidation_runs (tenant_id, id, butler, lease_token, status, finished_at, episodes,"
+            " facts_created, errors, error) values ($1, $2, $3, $2, $4, now(), 1, 1, $5, $6)",
+            tools.tenant, run, HOSTILE[1], status, json.dumps(list(HOSTILE)),
+            HOSTILE[2] if status == "failed" else None,
+        )  # fmt: skip
+    made = [
+        ("fact", facts["hostile new"], "created", {"supersedes_id": facts["hostile old"]}),
+        ("rule", rules["hostile 0"], "created", {}),
+        ("fact", facts["live"], "confirmed", {"before": {}}),
+        ("fact", str(uuid4()), "created", {}),
+        ("episode", episodes["hostile 0"], "consolidated", {}),
+        ("episode", str(uuid4()), "consolidated", {}),
+    ]
+    for kind, record, verb, payload in made:
+        await archive.connection.execute(
+            "insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, request_id, payload)"
+            " values ($1, $2, $3, $4, 'consolidation', $5, $6)",
+            tools.tenant, f"{kind}_{verb}", kind, record, runs["succeeded"], json.dumps(payload),
+        )  # fmt: skip
+    return runs
 
 
 async def _events_to_undo(
@@ -263,6 +295,13 @@ PAGES: Mapping[str, Callable[[FullTenant], list[str]]] = {
         f"/retract?episode={full.episodes['consolidated']}", f"/retract?session={full.session}",
         f"/retract?episode={full.episodes['hostile 0']}", f"/retract?episode={full.episodes['pending']}",
     ],
+    "/consolidation": lambda _: ["/consolidation"],
+    "/consolidation/prompts": lambda _: ["/consolidation/prompts"],
+    "/consolidation/{id:uuid}": lambda full: _details("consolidation", full.runs),
+    "/consolidation/{id:uuid}/take-back": lambda full: [
+        f"/consolidation/{full.runs['succeeded']}/take-back", f"/consolidation/{full.runs['failed']}/take-back",
+        f"/consolidation/{full.runs['succeeded']}/take-back?item={full.facts['hostile new']}",
+    ],
     "/undo": lambda full: [
         *(f"/undo?event={each}" for each in full.events.values()), f"/undo?request={full.request}",
     ],
@@ -296,6 +335,8 @@ def different_pages(full: FullTenant) -> list[str]:
         *(f"/rules/{full.rules[name]}" for name in ("hostile 0", "warning")),
         *(f"/episodes/{full.episodes[name]}" for name in ("hostile 0", "dead_letter")),
         *(f"/entities/{full.entities[name]}" for name in ("hostile 0", "merged")),
+        f"/consolidation/{full.runs['succeeded']}",
+        f"/consolidation/{full.runs['succeeded']}/take-back",
     ]
 
 

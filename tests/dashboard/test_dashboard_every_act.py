@@ -95,6 +95,8 @@ ACTS: dict[str, tuple[str, dict[str, str], str, str]] = {
         "Merged into",
     ),
     "retract": ("/retract?episode={episodes[consolidated]}", {}, "", "Forgot"),
+    "accept-run": ("/consolidation/{runs[succeeded]}", {}, "", "Looked at"),
+    "take-back-run": ("/consolidation/{runs[succeeded]}/take-back?item={rules[hostile 0]}", {}, "", "Forgot"),
     "undo": ("/facts/{facts[long]}?done=", {}, "", ""),
 }  # fmt: skip
 """Each act: its page, the fields to fill, the button, and what is said then."""
@@ -113,7 +115,9 @@ async def test_every_act_works_once_by_its_form_without_javascript(acting, full,
         for name, (path, fields, button, expected) in ACTS.items():
             if name == "undo":
                 continue
-            address = path.format(facts=full.facts, rules=full.rules, episodes=full.episodes, entities=full.entities)
+            address = path.format(
+                facts=full.facts, rules=full.rules, episodes=full.episodes, entities=full.entities, runs=full.runs
+            )
             await page.goto(acting.url + address)
             said = await submit(page, f"/acts/{name}", fields, button=button)
             assert said.startswith(expected), (name, said)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import entities, memory_export, memory_jobs, memory_removal, memory_undo
+from butlers.cli import entities, memory_export, memory_jobs, memory_removal, memory_runs, memory_undo
 from butlers.cli.memory_client import Key, tool_command
 from butlers.cli.output import HERE, Folder
 
@@ -234,7 +234,7 @@ def stats(
     """
 
 
-_COMMANDS = (*memory_export.COMMANDS, *memory_jobs.COMMANDS, *memory_removal.COMMANDS, *memory_undo.COMMANDS)
-for function in _COMMANDS:
+_MODULES = (memory_export, memory_jobs, memory_runs, memory_removal, memory_undo)
+for function in (each for module in _MODULES for each in module.COMMANDS):
     app.command(function.__name__.strip("_").replace("_", "-"))(function)
 app.add_typer(entities.app, name="entity")

@@ -56,7 +56,7 @@ def tool_command(tool: str, app: typer.Typer | None = None) -> Callable[[Callabl
 
 async def call_tool(name: str, folder: Path, tenant: str | None, as_json: bool, arguments: Mapping[str, Any]) -> None:
     """Call a tool and show its answer; arguments that are None are left out."""
-    from butlers.cli import entity_views, memory_views, receipt_views
+    from butlers.cli import entity_views, memory_views, receipt_views, run_views
     from butlers.contract import current_notes
     from butlers.modules.memory.tools import TOOLS
 
@@ -70,7 +70,7 @@ async def call_tool(name: str, folder: Path, tenant: str | None, as_json: bool, 
         answer = await tool.function(memory, caller, **valid)
     for note in notes:
         typer.echo(note, err=True)
-    views = {**memory_views.VIEWS, **entity_views.VIEWS, **receipt_views.VIEWS}
+    views = {**memory_views.VIEWS, **entity_views.VIEWS, **receipt_views.VIEWS, **run_views.VIEWS}
     show(answer, views[name], as_json=as_json)
 
 

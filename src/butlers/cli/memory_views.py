@@ -38,7 +38,7 @@ def stored(kind: str) -> View:
 def _similar(kind: str, answer: Mapping[str, Any]) -> list[RenderableType]:
     """Render the memories that are similar to a stored one, and what to do with them."""
     rows = [
-        {**each, "memory": _heading({"memory_type": kind, **each}), "id": styled(each["id"], "dim")}
+        {**each, "memory": heading({"memory_type": kind, **each}), "id": styled(each["id"], "dim")}
         for each in answer["similar"]
     ]
     return [Text("Similar ones:"), TextTable("similarity | memory / content / id", rows), visible(answer["hint"])]
@@ -51,7 +51,7 @@ def search_results(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
     rows = [
         {
             **memory,
-            "memory": _heading(memory, "maturity"),
+            "memory": heading(memory, "maturity"),
             "id": styled(memory["id"], "dim"),
             "signals": _signals(memory),
         }
@@ -89,7 +89,7 @@ def links(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
 def history(answer: Mapping[str, Any]) -> RenderableType:
     """Render the events of a memory, and the facts before and after it."""
     events = [
-        {**event, "when": _time(event["occurred_at"]), "event": "{event_type} by {actor}".format(**event)}
+        {**event, "when": parse_time(event["occurred_at"]), "event": "{event_type} by {actor}".format(**event)}
         for event in answer["events"]
     ]
     parts: list[RenderableType] = [
@@ -101,7 +101,9 @@ def history(answer: Mapping[str, Any]) -> RenderableType:
         parts.append(visible(f"{shown}; the next ones: --cursor {answer['next_cursor']}"))
     for name in ("superseded", "superseded_by"):
         if answer[name]:
-            rows = [{"when": _time(fact["created_at"]), "fact": fact["content"], **fact} for fact in answer[name]]
+            rows = [
+                {"when": parse_time(fact["created_at"]), "fact": fact["content"], **fact} for fact in answer[name]
+            ]
             parts += [Text(f"\n{name.replace('_', ' ')}:"), TextTable("when | fact / id", rows)]
     if answer["chain_truncated"]:
         parts.append(Text("The chain is longer; the history of its last fact has the rest."))
@@ -130,7 +132,7 @@ def consolidation(answer: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [fields(counts)]
     if answer.get("learned"):
         rows = [
-            {**memory, "learned": _heading(memory), "from": "\n".join(memory["evidence"])}
+            {**memory, "learned": heading(memory), "from": "\n".join(memory["evidence"])}
             for memory in answer["learned"]
         ]
         parts.append(TextTable("from | learned / content / id", rows))
@@ -157,7 +159,7 @@ def retraction(answer: Mapping[str, Any]) -> RenderableType:
     rows = [
         {
             **memory,
-            "memory": _heading(memory),
+            "memory": heading(memory),
             "corroborated_by": f"{memory['corroborated_by']} other episodes" if "corroborated_by" in memory else "",
         }
         for memory in answer["found"]
@@ -178,7 +180,7 @@ def undo(answer: Mapping[str, Any]) -> RenderableType:
     if "reason" in answer:
         return visible(f"It can't be undone: {answer['reason']}.")
     rows = [
-        {**record, "record": _heading(record), "change": _changes(record), "event": ", ".join(record["events"])}
+        {**record, "record": heading(record), "change": _changes(record), "event": ", ".join(record["events"])}
         for record in answer["undone"]
     ]
     number = answer["number"]
@@ -217,7 +219,7 @@ def dead_letters(answer: Mapping[str, Any]) -> RenderableType:
     rows = [
         {
             **episode,
-            "when": _time(episode["created_at"]),
+            "when": parse_time(episode["created_at"]),
             "episode": episode["content"],
             "error": episode["last_consolidation_error"],
         }
@@ -228,7 +230,7 @@ def dead_letters(answer: Mapping[str, Any]) -> RenderableType:
     return Group(table, visible(f"{len(rows)} of {total} dead letters")) if total > len(rows) else table
 
 
-def _heading(memory: Mapping[str, Any], *names: str) -> Text:
+def heading(memory: Mapping[str, Any], *names: str) -> Text:
     """Return the memory's type and key, and its values of these names, in bold."""
     names = ("memory_type", "subject", "predicate", *names)
     return styled(Text(" · ").join(visible(memory[name]) for name in names if memory.get(name)), "bold")
@@ -239,7 +241,8 @@ def _signals(memory: Mapping[str, Any]) -> Text:
     return styled(Text(", ").join(Text(f"{name} ") + visible(value) for name, value in signals.items()), "dim")
 
 
-def _time(iso: str) -> datetime:
+def parse_time(iso: str) -> datetime:
+    """Return the time of an answer."""
     return datetime.fromisoformat(iso)
 
 

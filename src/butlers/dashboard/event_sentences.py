@@ -23,6 +23,8 @@ _VERBS = {
     "episode_forgotten": "forgot",
     "rule_marked_helpful": "marked as helpful",
     "rule_marked_harmful": "marked as harmful",
+    "fact_confirmation_withdrawn": "took back a confirmation of",
+    "rule_confirmation_withdrawn": "took back a confirmation of",
     "rule_inverted": "turned into a warning",
     "rule_inversion_reverted": "turned back into a rule",
     "episode_consolidation_failed": "could not consolidate",

@@ -108,6 +108,7 @@ def _shell(page: "Page", counts: Mapping[str, str], done: DoneAct | None, *, is_
         NavigationItem("Rules", "/rules", "r", counts.get("rules", "")),
         NavigationItem("Episodes", "/episodes", "e", counts.get("episodes", "")),
         NavigationItem("Entities", "/entities", "n", counts.get("entities", "")),
+        NavigationItem("Consolidation", "/consolidation", "l"),
         NavigationItem("Audit", "/audit", "a"),
         NavigationItem("System", "/system", "y"),
     )
@@ -138,6 +139,7 @@ def _shell(page: "Page", counts: Mapping[str, str], done: DoneAct | None, *, is_
 _DONE = {
     "created": "Stored",
     "confirmed": "Confirmed",
+    "confirmation_withdrawn": "Took back a confirmation of",
     "forgotten": "Forgot",
     "restored": "Restored",
     "edited": "Changed",

@@ -22,6 +22,7 @@ class Sentence(NamedTuple):
 _DONE = {
     "created": "stored",
     "confirmed": "confirmed",
+    "confirmation_withdrawn": "took back a confirmation of",
     "forgotten": "forgot",
     "restored": "restored",
     "erased": "erased",

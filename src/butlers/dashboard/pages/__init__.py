@@ -3,6 +3,7 @@
 from butlers.dashboard.pages import (
     acts,
     audit,
+    consolidation,
     entity,
     entity_list,
     episode,
@@ -36,6 +37,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *entity_list.ROUTES,
     *merge.ROUTES,
     *entity.ROUTES,
+    *consolidation.ROUTES,
     *audit.ROUTES,
     *system.ROUTES,
     *review.ROUTES,

@@ -23,6 +23,7 @@ from butlers.modules.memory.domain.model import MemoryEdit, MemoryType, NewRule,
 from butlers.modules.memory.operations import (
     bulk,
     consolidation,
+    consolidation_runs,
     editing,
     entities,
     feedback,
@@ -98,6 +99,19 @@ async def forget(act: Act) -> Any:
 async def take_back(act: Act) -> Any:
     """Forget a memory and bring back the fact that it replaced."""
     return await retraction.take_back(act.memory, act.caller, act.memory_type, act.id(), act.request)
+
+
+async def take_back_run(act: Act) -> Any:
+    """Take back what a consolidation run learned, all or one item."""
+    every = bool(act.text("include_corroborated"))
+    ids = [act.id("item")] if act.text("item") else None
+    arguments = (act.memory, act.caller, act.id("run"), act.request)
+    return await consolidation_runs.take_back(*arguments, ids=ids, include_corroborated=every)
+
+
+async def accept_run(act: Act) -> Any:
+    """Record that a person looked at everything a run made."""
+    return await consolidation_runs.accept(act.memory, act.caller, act.id("run"), act.request)
 
 
 async def restore(act: Act) -> Any:
@@ -328,6 +342,8 @@ _HANDLERS: dict[str, ActHandler] = {
     "confirm": confirm,
     "forget": forget,
     "take-back": take_back,
+    "take-back-run": take_back_run,
+    "accept-run": accept_run,
     "restore": restore,
     "correct": correct,
     "edit": edit,

@@ -71,18 +71,9 @@ async def retract(
         derived = await _find_derived(tx, caller, origin)
         description = await _describe(tx, caller, derived)
         kept = set() if include_corroborated else set(derived.corroborated_by)
-        counts: dict[str, int] = {}
-        reactivated: Sequence[UUID] = ()
         await facts.lock_keys_of_facts(tx, caller, derived.ids[MemoryType.FACT])
-        for kind, found in derived.ids.items():
-            ids = sorted(each for each in found if each not in kept)
-            before = await states.lock(tx, caller, kind, ids)
-            retracted = await memories.forget(tx, caller, kind, ids)
-            await append_changes(tx, caller, f"{kind}_forgotten", kind, before, payload)
-            if kind is MemoryType.FACT:
-                reactivated = await provenance.reactivate_superseded(tx, caller, retracted, ids)
-                await _append_validity_changes(tx, caller, _REACTIVATED, "superseded", reactivated, payload)
-            counts[f"{kind}s"] = len(retracted)
+        going = {kind: sorted(each for each in ids if each not in kept) for kind, ids in derived.ids.items()}
+        counts, reactivated = await retract_within(tx, caller, going, payload)
         return {
             "dry_run": False,
             "retraction_id": str(retraction_id),
@@ -92,6 +83,26 @@ async def retract(
         }
 
     return await run_once(memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS), caller, request, work)
+
+
+async def retract_within(
+    tx: Connection, caller: Caller, ids_by_type: Mapping[MemoryType, Sequence[UUID]], payload: Mapping[str, Any]
+) -> tuple[dict[str, int], Sequence[UUID]]:
+    """Forget memories in a transaction that has locked the keys of their facts.
+
+    Returns the counts by type, and the facts that are active again because those that superseded them are forgotten.
+    """
+    counts: dict[str, int] = {}
+    reactivated: Sequence[UUID] = ()
+    for kind, ids in ids_by_type.items():
+        before = await states.lock(tx, caller, kind, ids)
+        retracted = await memories.forget(tx, caller, kind, ids)
+        await append_changes(tx, caller, f"{kind}_forgotten", kind, before, payload)
+        if kind is MemoryType.FACT:
+            reactivated = await provenance.reactivate_superseded(tx, caller, retracted, ids)
+            await _append_validity_changes(tx, caller, _REACTIVATED, "superseded", reactivated, payload)
+        counts[f"{kind}s"] = len(retracted)
+    return counts, reactivated
 
 
 async def take_back(

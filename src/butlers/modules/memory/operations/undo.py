@@ -22,7 +22,16 @@ from butlers.modules.memory.domain.record_state import (
 )
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import edit_history, entities, events, facts, links, rule_inversion, states
+from butlers.modules.memory.store import (
+    consolidation_runs,
+    edit_history,
+    entities,
+    events,
+    facts,
+    links,
+    rule_inversion,
+    states,
+)
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import Event, EventKind, RecordedEvent
 
@@ -411,6 +420,9 @@ async def _reverse_content(
     if event.event_type in {"fact_related", "rule_related"}:
         other = UUID(event.payload["related_to"])
         await links.delete_related(tx, caller, reversal.record_type, reversal.record_id, other)
+    if event.event_type.endswith("_confirmation_withdrawn"):
+        supporting = event.payload.get("links", [])
+        await consolidation_runs.restore_support(tx, caller, reversal.record_type, reversal.record_id, supporting)
     if event.event_type == _REVERTED:
         warning = warnings.get(reversal.record_id)
         if warning is None or not await rule_inversion.warn_again(tx, caller, reversal.record_id, *warning):

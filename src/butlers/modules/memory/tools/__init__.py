@@ -7,6 +7,7 @@ from butlers.contract import Tool
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.tools import (
     consolidation,
+    consolidation_runs,
     context,
     entities,
     feedback,
@@ -18,7 +19,19 @@ from butlers.modules.memory.tools import (
     writing,
 )
 
-_MODULES = (writing, reading, feedback, management, context, consolidation, retraction, undo, receipts, entities)
+_MODULES = (
+    writing,
+    reading,
+    feedback,
+    management,
+    context,
+    consolidation,
+    consolidation_runs,
+    retraction,
+    undo,
+    receipts,
+    entities,
+)
 TOOLS: tuple[Tool, ...] = tuple(tool for module in _MODULES for tool in module.TOOLS)
 
 
