@@ -23,6 +23,7 @@ from butlers.errors import ConfigurationFault, Unavailable
 from butlers.host.migrations import CORE
 from butlers.migrate import Branch, Migration
 from butlers.modules.memory import MemoryModule
+from butlers.pooling import DIRECT
 from butlers.provision import DatabaseLocation
 from butlers.suitability import DatabaseTraits
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("butlers.app")
 MODULES: tuple[type[Module], ...] = (MemoryModule,)
-RECOVERY_SECONDS = 30.0
+RECOVERY_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +203,10 @@ async def start_butler(
     """Yield a butler with its modules started on a database that is migrated already."""
     from butlers.host import module_loader as loader
 
-    owner = location.owner_connection if location.admin_dsn else None
+    owner = location.owner_connection if location.has_direct_owner else None
     patience = config.butler.limits.database_patience_seconds
-    database = await db.connect(location.dsn, pool_size, owner, patience_seconds=patience)
+    pooling = DIRECT if location.cluster else None
+    database = await db.connect(location.dsn, pool_size, owner, patience_seconds=patience, pooling=pooling)
     try:
         spawner = make_spawner(config, database)
         enabled = enabled_modules(config, modules)

@@ -130,6 +130,16 @@ def _(error: asyncpg.InvalidCatalogNameError, url: str) -> Fault:
     return _unreachable(url, str(error), "Create the database, or correct its name in the URL; then start again.")
 
 
+@connect_fault.register
+def _(error: asyncpg.ProtocolViolationError, url: str) -> Fault:
+    if "startup parameter" not in str(error):
+        return _unreachable(url, str(error))
+    return ConfigurationFault(
+        f"the pooler does not take a parameter of the URL: {error}",
+        hint="Remove it from the URL, or set it for the role with ALTER ROLE.",
+    )
+
+
 @connect_fault.register(asyncpg.UndefinedObjectError)
 @connect_fault.register(asyncpg.InvalidParameterValueError)
 def _(error: asyncpg.PostgresError, _: str) -> Fault:

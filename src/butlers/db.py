@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 import asyncpg
@@ -13,7 +15,8 @@ from pgvector.asyncpg import register_vector
 from butlers.caller import Caller
 from butlers.connect_faults import NoWritableHost, ReadOnlyServer
 from butlers.connector import Connector, ServerConnection
-from butlers.errors import Fault, Forbidden, Overloaded, TimedOut, Unavailable
+from butlers.errors import Conflict, Fault, Forbidden, Overloaded, TimedOut, Unavailable
+from butlers.pooling import Pooling, detect_pooling
 from butlers.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ else:
 Owner: TypeAlias = Callable[[], contextlib.AbstractAsyncContextManager[PlainConnection]]
 
 POOL_TIMEOUT_SECONDS = 2.0
+_CACHED_STATEMENTS = 100
 PATIENCE_SECONDS = 5.0
 # Connecting takes milliseconds; nobody has answered for so long when calls wait for a connection in vain.
 _UNANSWERED_SECONDS = 1.0
@@ -49,8 +53,19 @@ _SESSION_SETTINGS = {
     "hnsw.iterative_scan": "relaxed_order",
     "hnsw.max_scan_tuples": "40000",
 }
+# Behind a pooler, a connection has no settings of its own. They go with the statement that sets the tenant.
+_TRANSACTION_SETTINGS = "".join(
+    f", set_config('{name}', '{value}', true)"
+    for name, value in _SESSION_SETTINGS.items()
+    if name != "statement_timeout"
+)
 _SET_TENANT = "select set_config('app.tenant_id', $1, true), set_config('statement_timeout', $2, true)"
+_SET_NO_TENANT = (
+    f"select set_config('statement_timeout', '{WRITE_TIMEOUT_SECONDS:.0f}s', true){_TRANSACTION_SETTINGS}"
+)
 _ASYNC_COMMIT = ", set_config('synchronous_commit', 'off', true)"
+_REQUIRE_LEASE = ", require_lease($3, $4)"
+_LEASE_LOST_SQLSTATE = "BT001"
 # For an index lookup planning takes as long as execution. Sequential scans are off because a plan that was made while
 # a table was small would otherwise use one.
 _REUSE_PLANS = (
@@ -67,6 +82,22 @@ class CommitUnknown(Unavailable):
     hint = "A change may be stored: repeat the call with the same idempotency_key, or look before you repeat it."
 
 
+class LeaseLost(Conflict):
+    """Another process has taken over the work that this one was doing."""
+
+    hint = "It goes on there: `butlers jobs list DIR` shows its status."
+
+
+class Fence(NamedTuple):
+    """A lease that a transaction checks: it fails once another process has taken the lease over."""
+
+    name: str
+    token: UUID
+
+
+current_fence: ContextVar[Fence | None] = ContextVar("current_fence", default=None)
+
+
 class PoolUsage(NamedTuple):
     """The size of the pool and its idle connections."""
 
@@ -78,12 +109,16 @@ class PoolUsage(NamedTuple):
 class Database:
     """A butler's database, accessed as the application's restricted role."""
 
-    def __init__(self, pool: Pool, connector: Connector, watchdog: Watchdog, owner: Owner | None = None) -> None:
+    def __init__(
+        self, pool: Pool, connector: Connector, watchdog: Watchdog, pooling: Pooling, owner: Owner | None = None
+    ) -> None:
+        self.pooling = pooling
         self._pool = pool
         self._connector = connector
         self._watchdog = watchdog
         self._owner = owner
         self._health_check: asyncio.Task[None] | None = None
+        self._set_tenant = _SET_TENANT + (_TRANSACTION_SETTINGS if pooling.is_pooled else "")
         self._tenant_slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @contextlib.asynccontextmanager
@@ -100,14 +135,17 @@ class Database:
         With `durable=False` the commit does not wait for the disk, and a crash may lose it: for data such as read
         counts. With `reuse_plans` the server caches plans: for frequent statements that use an index.
         """
-        settings = _SET_TENANT + ("" if durable else _ASYNC_COMMIT) + (_REUSE_PLANS if reuse_plans else "")
+        fence = current_fence.get()
+        settings = self._set_tenant + ("" if durable else _ASYNC_COMMIT) + (_REUSE_PLANS if reuse_plans else "")
+        settings += _REQUIRE_LEASE if fence else ""
+        arguments = (caller.tenant, str(max(1, round(seconds * 1000))), *(fence or ()))
         is_committing = False
         try:
             with translate_errors():
                 async with self._connection(caller.tenant) as connection:
                     _server_connection(connection).forget_warnings()
                     async with connection.transaction():
-                        await connection.execute(settings, caller.tenant, str(max(1, round(seconds * 1000))))
+                        await connection.execute(settings, *arguments)
                         yield connection
                         is_committing = durable
                     if durable:
@@ -131,20 +169,11 @@ class Database:
         """Return the rows of a function that reads across tenants; row-level security hides all tables."""
         with translate_errors():
             async with self._connection() as connection:
-                return await connection.fetch(statement, *arguments)
-
-    @contextlib.asynccontextmanager
-    async def try_lock(self, name: str) -> AsyncIterator[bool]:
-        """Yield whether this process got the lock `name` of the database; release it at the end."""
-        with translate_errors():
-            # A separate connection: the lock is held for the whole work and would occupy the pool.
-            with _translate_connect_errors():
-                connection = await self._connector.connect(server_settings=_SESSION_SETTINGS)
-            try:
-                yield bool(await connection.fetchval("select pg_try_advisory_lock(hashtextextended($1, 0))", name))
-            finally:
-                with contextlib.suppress(OSError, *DRIVER_ERRORS):
-                    await connection.close(timeout=1)
+                if not self.pooling.is_pooled:
+                    return await connection.fetch(statement, *arguments)
+                async with connection.transaction():
+                    await connection.execute(_SET_NO_TENANT)
+                    return await connection.fetch(statement, *arguments)
 
     @property
     def has_owner(self) -> bool:
@@ -237,11 +266,20 @@ class Database:
 
 
 async def connect(
-    dsn: str, pool_size: int = 10, owner: Owner | None = None, *, patience_seconds: float = PATIENCE_SECONDS
+    dsn: str,
+    pool_size: int = 10,
+    owner: Owner | None = None,
+    *,
+    patience_seconds: float = PATIENCE_SECONDS,
+    pooling: Pooling | None = None,
 ) -> Database:
-    """Open the pool of a database; a host that does not answer for `patience_seconds` loses its connections."""
+    """Open the pool of a database; a host that does not answer for `patience_seconds` loses its connections.
+
+    Without `pooling` it finds out whether a pooler is in between.
+    """
     connector = Connector(dsn, patience_seconds)
     with translate_errors(), _translate_connect_errors():
+        pooling = pooling or await detect_pooling(connector)
         pool = await asyncpg.create_pool(
             dsn,
             connect=connector.connect,
@@ -249,11 +287,12 @@ async def connect(
             min_size=1,
             max_size=pool_size,
             command_timeout=_COMMAND_TIMEOUT_SECONDS,
-            server_settings={**_SESSION_SETTINGS, "application_name": "butlers"},
+            server_settings={**({} if pooling.is_pooled else _SESSION_SETTINGS), "application_name": "butlers"},
+            statement_cache_size=_CACHED_STATEMENTS if pooling.keeps_statements else 0,
             init=_register_codecs,
             reset=_skip_reset,
         )
-    return Database(pool, connector, Watchdog(connector, patience_seconds), owner)
+    return Database(pool, connector, Watchdog(connector, patience_seconds), pooling, owner)
 
 
 def _server_connection(connection: Connection) -> ServerConnection:
@@ -273,11 +312,13 @@ def _no_answer() -> Unavailable:
 
 async def _register_codecs(connection: PlainConnection) -> None:
     """Convert JSON and vectors to Python values in the driver, so that no statement has to."""
-    for kind in ("json", "jsonb"):
-        await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
-    # Without the memory module the type vector may not exist.
-    with contextlib.suppress(ValueError):
-        await register_vector(connection)
+    # In a transaction: a pooler may otherwise send the two halves of a statement to two servers.
+    async with connection.transaction():
+        for kind in ("json", "jsonb"):
+            await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+        # Without the memory module the type vector may not exist.
+        with contextlib.suppress(ValueError):
+            await register_vector(connection)
 
 
 async def _skip_reset(_: PlainConnection) -> None:
@@ -370,6 +411,8 @@ def _fault_from_sqlstate(error: BaseException) -> Fault | None:
         return None
     if state.startswith(_CONNECTION_LOST_PREFIXES):
         return Unavailable("the database ended the connection")
+    if state == _LEASE_LOST_SQLSTATE:
+        return LeaseLost("another process has taken the work over")
     if state == asyncpg.ReadOnlySQLTransactionError.sqlstate:
         return ReadOnlyServer()
     # A quota or a file size limit has another SQLSTATE than a full disk; only the hint is the same.

@@ -7,6 +7,7 @@ from butlers import app, backup, client_programs, db, suitability
 from butlers.app import Butler
 from butlers.config import Configuration
 from butlers.connect_faults import ReadOnlyServer
+from butlers.connector import Connector
 from butlers.contract import Check
 from butlers.cron import local_now
 from butlers.environment import Environment
@@ -14,6 +15,7 @@ from butlers.errors import Fault, Unavailable
 from butlers.hooks.health import check_outbox
 from butlers.host import job_runs, runtimes
 from butlers.migrate import Branch, quote_identifier
+from butlers.pooling import detect_pooling
 from butlers.provision import DatabaseLocation, open_connection
 
 
@@ -98,6 +100,8 @@ async def _check_database(location: DatabaseLocation, branches: Sequence[Branch]
     where = "embedded" if location.cluster else "external"
     extensions = ", ".join(f"{name} {each}" for name, each in sorted(traits.extensions.items()) if name != "plpgsql")
     found = [f"{where} PostgreSQL {version}{tls}; {extensions or 'no extensions yet'}"]
+    if location.cluster is None and (pooling := await detect_pooling(Connector(location.dsn))).is_pooled:
+        found.append(str(pooling))
     problems = suitability.shortcomings(traits)
     found += [each.found for each in problems]
     return Check("database", "warn" if problems else "ok", "; ".join(found), " ".join(each.fix for each in problems))

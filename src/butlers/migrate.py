@@ -7,6 +7,7 @@ import them. `pending_branches` finds out without them whether there is anything
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 import time
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import uuid4
 
 import asyncpg
 
@@ -406,7 +408,11 @@ async def _transaction(
 
     # asyncpg parses the URI: SQLAlchemy does not support Unix sockets in the query part.
     engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=Connector(dsn, _CONNECT_TIMEOUT_SECONDS).connect, poolclass=NullPool
+        "postgresql+asyncpg://",
+        async_creator=functools.partial(Connector(dsn, _CONNECT_TIMEOUT_SECONDS).connect, statement_cache_size=0),
+        poolclass=NullPool,
+        # Behind a pooler, a statement of that name may be there already.
+        connect_args={"prepared_statement_cache_size": 0, "prepared_statement_name_func": _statement_name},
     )
     progress = _Progress()
     # Alembic's `op` is global: two databases migrated at once would mix up their statements.
@@ -420,6 +426,10 @@ async def _transaction(
             except Fault as fault:
                 progress.fault = fault
                 raise
+
+
+def _statement_name() -> str:
+    return f"butlers_{uuid4().hex}"
 
 
 def _prepare_session(connection: Connection) -> None:

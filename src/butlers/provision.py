@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -23,12 +24,13 @@ from butlers.application_logins import (
 )
 from butlers.config import Configuration
 from butlers.connect_faults import connect_fault
-from butlers.connector import Connector
+from butlers.connector import Connector, ServerConnection
 from butlers.database_url import driver_url, password_of, refuse_malformed_url, user_of, with_role
 from butlers.db import DRIVER_ERRORS, PlainConnection, translate_cut, translate_errors
 from butlers.environment import Environment
 from butlers.errors import ConfigurationFault, Fault, Unavailable
 from butlers.migrate import MIN_SERVER_VERSION, quote_identifier
+from butlers.pooling import is_pooled
 
 log = logging.getLogger("butlers.database")
 
@@ -36,6 +38,9 @@ _EXTENSIONS = ("vector", "uuid-ossp", "pg_trgm", "unaccent")
 _CONNECT_TIMEOUT_SECONDS = 10
 _COMMAND_TIMEOUT_SECONDS = 60.0
 _WATCH_INTERVAL_SECONDS = 1.0
+_SEARCH_PATH = "public, pg_catalog"
+_pooled_urls: dict[str, bool] = {}
+"""Whether a pooler is behind a URL, as far as this process has found out."""
 _LOGIN_OPTIONS = "login nosuperuser nocreatedb nocreaterole nobypassrls noinherit"
 # The schema is there before the tables: it lets two butlers that start at once on an empty database agree.
 _OWNER_OF_TABLES = f"""
@@ -72,8 +77,14 @@ class DatabaseLocation:
         with translate_errors():
             async with open_connection(self.admin_dsn, command_seconds=None) as connection:
                 if self.owner is not None:
-                    await connection.execute(f"set role {quote_identifier(self.owner)}")
+                    scope = "local " if connection.is_in_transaction() else ""
+                    await connection.execute(f"set {scope}role {quote_identifier(self.owner)}")
                 yield connection
+
+    @property
+    def has_direct_owner(self) -> bool:
+        """Whether the owner's credentials are known, and no pooler keeps it from work outside a transaction."""
+        return self.admin_dsn is not None and not _pooled_urls.get(self.admin_dsn)
 
     @contextlib.asynccontextmanager
     async def watch_server(self) -> AsyncIterator[None]:
@@ -201,7 +212,9 @@ async def _accepts_login(dsn: str) -> bool:
     try:
         connection = await connect(dsn)
     except Fault as fault:
-        if isinstance(fault.__cause__, asyncpg.InvalidAuthorizationSpecificationError):
+        # A pooler reports an unknown role or a wrong password as a violation of the protocol.
+        refusals = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.ProtocolViolationError)
+        if isinstance(fault.__cause__, refusals):
             return False
         if isinstance(fault.__cause__, asyncpg.InsufficientPrivilegeError):
             return True
@@ -236,33 +249,56 @@ async def open_connection(
 ) -> AsyncIterator[PlainConnection]:
     """Yield a connection and close it at the end; raise the faults of `connect`.
 
-    A command that takes longer than `command_seconds`, or waits so long for a lock, raises `TimeoutError`.
+    Behind a pooler the whole block is one transaction. A command that takes longer than `command_seconds`, or waits
+    so long for a lock, raises `TimeoutError`.
     """
     connection = await connect(dsn, command_seconds)
     try:
         with translate_cut(connection):
-            yield connection
+            if not await _is_pooled(connection, dsn):
+                yield connection
+                return
+            # A pooler may give each transaction to another server process, and keeps no setting.
+            async with connection.transaction():
+                await connection.execute(f"set local search_path = {_SEARCH_PATH}")
+                yield connection
     finally:
         with contextlib.suppress(OSError, *DRIVER_ERRORS):
             await connection.close()
 
 
-async def connect(dsn: str, command_seconds: float | None = None) -> PlainConnection:
+async def connect(dsn: str, command_seconds: float | None = None) -> ServerConnection:
     """Open a connection; raise a fault that names the address, without the password, if that fails."""
     deadline = time.monotonic() + _CONNECT_TIMEOUT_SECONDS
     with refuse_malformed_url():
         connector = Connector(dsn, _CONNECT_TIMEOUT_SECONDS)
         while True:
             try:
-                return await connector.connect(
-                    command_timeout=command_seconds,
-                    server_settings={"search_path": "public, pg_catalog"},
-                )
+                return await connector.connect(command_timeout=command_seconds, **_connect_options(dsn))
+            except asyncpg.ProtocolViolationError as error:
+                if _pooled_urls.get(dsn) or "startup parameter" not in str(error):
+                    raise connect_fault(error, dsn) from error
+                # A pooler takes no settings of a connection.
+                _pooled_urls[dsn] = True
             except (OSError, *DRIVER_ERRORS) as error:
                 # Wait while the server is starting, or recovering from a crash.
                 if not isinstance(error, asyncpg.CannotConnectNowError) or time.monotonic() > deadline:
                     raise connect_fault(error, dsn) from error
                 await asyncio.sleep(0.2)
+
+
+def _connect_options(dsn: str) -> dict[str, Any]:
+    """Return the options of a connection: behind a pooler no settings, and no prepared statements."""
+    is_pooled = _pooled_urls.get(dsn)
+    settings = {} if is_pooled else {"search_path": _SEARCH_PATH}
+    return {"server_settings": settings, **({} if is_pooled is False else {"statement_cache_size": 0})}
+
+
+async def _is_pooled(connection: ServerConnection, dsn: str) -> bool:
+    """Return whether a pooler is between this process and the server of a URL; ask once."""
+    if dsn not in _pooled_urls:
+        _pooled_urls[dsn] = await is_pooled(connection)
+    return _pooled_urls[dsn]
 
 
 async def _check_server_version(connection: PlainConnection) -> None:

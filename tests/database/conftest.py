@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from database.butler_processes import Processes, new_home
+from butlers import app
+from database.butler_processes import Processes, configured, new_home
+from probe import MODULES
 
 
 @pytest.fixture
@@ -21,3 +23,21 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     started = Processes(tmp_path)
     yield started
     started.end()
+
+
+@pytest.fixture(scope="module")
+async def butler(environment, tmp_path_factory):
+    """A butler with three connections at most."""
+    config = configured(tmp_path_factory.mktemp("butler"), "[butler.database]\npool_size = 3")
+    async with app.open_butler(config, environment, MODULES) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def database(butler):
+    return butler.database
+
+
+@pytest.fixture(scope="module")
+def caller(butler):
+    return butler.caller("anna")

@@ -1,7 +1,6 @@
 """The pool and the tenant transaction: connection settings, isolation and the faults behind errors."""
 
 import asyncio
-import signal
 import time
 from datetime import UTC, datetime
 
@@ -9,29 +8,10 @@ import asyncpg
 import numpy as np
 import pytest
 
-from butlers import app, db
+from butlers import db
 from butlers.caller import Caller
 from butlers.errors import InvalidInput, Overloaded, TimedOut, Unavailable
-from database.butler_processes import configured, connected, eventually
-from probe import MODULES
-
-
-@pytest.fixture(scope="module")
-async def butler(environment, tmp_path_factory):
-    """A butler with three connections at most."""
-    config = configured(tmp_path_factory.mktemp("butler"), "[butler.database]\npool_size = 3")
-    async with app.open_butler(config, environment, MODULES) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def database(butler):
-    return butler.database
-
-
-@pytest.fixture(scope="module")
-def caller(butler):
-    return butler.caller("anna")
+from database.butler_processes import connected, eventually
 
 
 @pytest.fixture
@@ -302,41 +282,3 @@ async def test_closing_ends_after_its_timeout(butler, caller):
     assert time.monotonic() - started < 3
     with pytest.raises(Unavailable):
         await task
-
-
-async def test_a_lock_excludes_other_pools_until_the_block_ends(butler):
-    one, other = [await db.connect(butler.location.dsn, pool_size=1) for _ in range(2)]
-    async with one.try_lock("job") as first, other.try_lock("job") as second, other.try_lock("other job") as third:
-        assert (first, second, third) == (True, False, True)
-        assert one.usage().idle == 1, "the lock does not use a connection of the pool"
-    async with other.try_lock("job") as again:
-        assert again
-    for database in (one, other):
-        await database.close()
-
-
-_HOLDER = """
-import asyncio, sys
-from butlers import db
-
-async def hold():
-    database = await db.connect(sys.argv[1], pool_size=1)
-    async with database.try_lock("held") as acquired:
-        print("acquired:", acquired, flush=True)
-        await asyncio.sleep(60)
-
-asyncio.run(hold())
-"""
-
-
-async def test_a_lock_is_released_when_its_holder_is_killed(butler, database, processes):
-    holder = processes.python("-c", _HOLDER, butler.location.dsn)
-    assert await asyncio.to_thread(holder.line, "acquired: ") == "True"
-
-    async def free() -> bool:
-        async with database.try_lock("held") as acquired:
-            return bool(acquired)
-
-    assert not await free()
-    holder.end(signal.SIGKILL)
-    await eventually(free, "the lock to be released", seconds=5)

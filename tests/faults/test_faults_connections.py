@@ -11,6 +11,7 @@ import pytest
 from butlers import embedded_server
 from butlers.app import Butler
 from butlers.errors import Fault, Unavailable
+from butlers.host.leases import hold_lease
 from database.butler_processes import connected
 from memory.memory_fixtures import Archive, Tools, valid_arguments
 
@@ -108,7 +109,7 @@ async def test_row_49_jobs_and_checks_on_ended_connections_raise_faults_only(but
                 outcomes["ok"] += 1
 
     async def hold_lock() -> None:
-        async with butler.database.try_lock("row 49"):
+        async with hold_lease(butler.database, "row 49"):
             await asyncio.sleep(0.01)
 
     sweeps = [job for job in module.jobs() if job.name in {"decay_sweep", "episode_cleanup", "consolidate"}]

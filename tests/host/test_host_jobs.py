@@ -215,10 +215,7 @@ async def wait_for_program(place):
     return int((place / "pids").read_text().split()[-1])
 
 
-LOCKS = (
-    "select count(*) from pg_locks l join pg_database d on d.oid = l.database"
-    " where l.locktype = 'advisory' and d.datname = current_database()"
-)
+LEASES = "select count(*) from leases where expires_at > clock_timestamp()"
 
 
 def start_call(address, seconds):
@@ -249,17 +246,18 @@ async def test_a_butler_told_to_stop_lets_its_job_end_and_begins_no_other_while_
     assert await asyncio.to_thread(butler.popen.wait, 20) == 0
     runs = await fetch_rows(record, f"shared_{worker}/{name}")
     assert {(run["status"], run["error"]) for run in runs} == {("succeeded", None)}
-    assert await record.fetchval(LOCKS) == 0
+    assert await record.fetchval(LEASES) == 0
     assert "Traceback" not in butler.log.read_text()
     assert [run["scheduled_for"] for run in runs if run["started_at"] > statuses] == []
 
 
 async def test_a_butler_told_to_stop_ends_a_job_that_takes_longer_than_it_may(folder, process, record, worker):
     name, extra = butler_with_slow_job(60, grace=0.5)
+    await record.execute("delete from leases")
     place = folder(extra, memory=False, probe=False)
     butler = process(place, probe=False)
     pid = await wait_for_program(place)
-    assert await record.fetchval(LOCKS) == 2, "of the job, and of the session"
+    assert await record.fetchval(LEASES) == 2, "of the job, and of the session"
     started = time.monotonic()
     assert await asyncio.to_thread(butler.end) == 0
     assert time.monotonic() - started < 15
@@ -268,7 +266,7 @@ async def test_a_butler_told_to_stop_ends_a_job_that_takes_longer_than_it_may(fo
     assert (run["status"], run["error"]) == ("lost", "the butler was stopped")
     session = await record.fetchval("select status from sessions where trigger_source = $1", f"schedule:{name}")
     assert session == "cancelled"
-    assert await record.fetchval(LOCKS) == 0
+    assert await record.fetchval(LEASES) == 0
     assert "Traceback" not in butler.log.read_text()
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from butlers import app, cron
 from butlers.caller import Caller
 from butlers.errors import Conflict
+from butlers.host.leases import hold_lease
 
 from .fake_clock import (
     EVERY_SECOND,
@@ -268,16 +269,16 @@ async def test_stopping_waits_for_a_job_that_runs(database, caller):
     assert row["status"] == "succeeded"
 
 
-async def test_a_job_that_had_to_be_cancelled_is_marked_and_leaves_no_lock(database, caller, opened):
+async def test_a_job_that_had_to_be_cancelled_is_marked_and_leaves_no_lease(database, caller, opened):
     work = FakeJob(seconds=60)
     await insert_run(database, caller, work, NOON)
     async with run_scheduler(database, caller, work, clock=FakeClock(NOON + SECOND), stop=0.1):
         await work.wait_started()
-        async with database.try_lock(f"butlers job {work.name}") as free:
+        async with hold_lease(database, f"butlers job {work.name}") as free:
             assert not free
     _, row = await fetch_runs(database, caller, work)
     assert (row["status"], row["error"]) == ("lost", "the butler was stopped")
-    async with database.try_lock(f"butlers job {work.name}") as free:
+    async with hold_lease(database, f"butlers job {work.name}") as free:
         assert free
 
 

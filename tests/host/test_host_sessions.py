@@ -300,7 +300,7 @@ async def test_a_process_that_runs_already_marks_the_session_of_one_that_is_kill
         async def is_lost():
             return (await at.session())["status"] == "lost"
 
-        await wait_until(is_lost, "the session to be marked as lost", 10)
+        await wait_until(is_lost, "the session to be marked as lost", 20)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
 
@@ -317,7 +317,12 @@ async def test_a_session_whose_butler_was_killed_is_lost_and_that_of_a_living_on
     for name in ("begun1", "begun2"):
         await wait_until((place / name).exists, "the program to run")
     killed.end(signal.SIGKILL)
-    async with hosting(place) as at:
+    async with hosting(place, recovery_seconds=0.5) as at:
+
+        async def is_lost():
+            return "lost" in {row["status"] for row in await at.sessions()}
+
+        await wait_until(is_lost, "the lease of the killed process to expire", 20)
         rows = {row["prompt"]: row for row in await at.sessions()}
         assert (rows["1"]["status"], rows["1"]["error"]) == ("lost", "the butler that ran it ended")
         assert rows["1"]["finished_at"] is not None

@@ -236,6 +236,12 @@ COLUMNS = {
     result                      | jsonb                    | not null | '{{}}'::jsonb
     error                       | text                     | null     |
     """,
+    "leases": """
+    tenant_id                   | text                     | not null |
+    name                        | text                     | not null |
+    token                       | uuid                     | not null |
+    expires_at                  | timestamp with time zone | not null |
+    """,
     "idempotency_keys": """
     tenant_id                   | text                     | not null |
     key                         | text                     | not null |
@@ -321,6 +327,10 @@ INDEXES = {
     "job_runs": """
     unique btree (tenant_id, id)
     btree (tenant_id, job, started_at DESC)
+    """,
+    "leases": """
+    unique btree (tenant_id, name)
+    unique btree (tenant_id, name, token)
     """,
     "idempotency_keys": """
     unique btree (tenant_id, key)

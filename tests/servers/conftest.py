@@ -1,5 +1,7 @@
 """Fixtures of the tests on servers of other versions: one server of each installation for a worker."""
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,11 +13,18 @@ from servers.external_servers import ExternalServer, Installation, external_serv
 
 INSTALLATIONS = installations()
 WITH_TLS = [name for name, each in INSTALLATIONS.items() if each.has_tls]
-collect_ignore = [] if WITH_TLS else ["test_servers_system_tls.py"]
+PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+collect_ignore = [
+    *([] if WITH_TLS else ["test_servers_system_tls.py"]),
+    *([] if PGBOUNCER else ["test_servers_poolers.py"]),
+]
 
 
 def pytest_report_header() -> str:
-    return f"external servers: {', '.join(INSTALLATIONS)}; with TLS of their own: {', '.join(WITH_TLS) or 'none'}"
+    tls = ", ".join(WITH_TLS) or "none"
+    return (
+        f"external servers: {', '.join(INSTALLATIONS)}; with TLS of their own: {tls}; pooler: {PGBOUNCER or 'none'}"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ class JobStatus:
 
 
 def job_key(job: Job, butler: str) -> str:
-    """Return the name of a job in its records and its lock."""
+    """Return the name of a job in its records and its lease."""
     return job.name if job.shared else f"{butler}/{job.name}"
 
 
@@ -81,7 +81,7 @@ def record_owner(job: Job, caller: Caller) -> Caller:
 async def claim_run(
     database: Database, caller: Caller, name: str, scheduled_for: datetime | None, now: datetime
 ) -> UUID | RetryAfter | None:
-    """Record a new run and return its id; None if its scheduled time needs none. The caller holds the job's lock."""
+    """Record a new run and return its id; None if its scheduled time needs none. The caller holds the job's lease."""
     tenant = caller.tenant
     async with database.transaction(caller) as tx:
         await _queries.mark_lost(tx, tenant_id=tenant, job=name)

@@ -15,6 +15,7 @@ from butlers.db import Database, as_fault
 from butlers.errors import Conflict, NotFound, Unavailable
 from butlers.host import job_runs as records
 from butlers.host.job_runs import JobStatus, RetryAfter
+from butlers.host.leases import work_exclusively
 from butlers.host.metrics import Metrics
 
 log = logging.getLogger("butlers.jobs")
@@ -22,7 +23,7 @@ _MAX_SLEEP_SECONDS = 60.0
 _MIN_SLEEP_SECONDS = 0.05
 _RETRY_SECONDS = 5.0
 """Delay after a job could not be started."""
-_LOCK_NAME = "butlers job {}"
+_LEASE_NAME = "butlers job {}"
 
 Clock = Callable[[], datetime]
 
@@ -79,7 +80,7 @@ class Scheduler:
     async def run(self, job: Job) -> JobResult:
         """Run a job once now and record it. Raises the job's error, or `JobRunningElsewhere`."""
         name = records.job_key(job, self._caller.butler)
-        async with self._database.try_lock(_LOCK_NAME.format(name)) as acquired:
+        async with work_exclusively(self._database, _LEASE_NAME.format(name)) as acquired:
             if not acquired:
                 raise JobRunningElsewhere(job.name)
             run_id = await self._claim(name, None)
@@ -133,7 +134,7 @@ class Scheduler:
     async def _tick(self, name: str, due: datetime) -> float:
         """Run the job for a scheduled time; return the seconds until that has to be tried again, or 0."""
         try:
-            async with self._database.try_lock(_LOCK_NAME.format(name)) as acquired:
+            async with work_exclusively(self._database, _LEASE_NAME.format(name)) as acquired:
                 if not acquired:
                     return _RETRY_SECONDS
                 claim = await self._claim(name, due)

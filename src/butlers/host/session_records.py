@@ -10,6 +10,7 @@ import aiosql
 from butlers.caller import Caller
 from butlers.db import Database
 from butlers.errors import NotFound
+from butlers.host.leases import hold_lease
 from butlers.host.runtimes.runtime import RuntimeResult
 
 _queries: Any = aiosql.from_path(str(resources.files(__package__) / "sql" / "sessions.sql"), "asyncpg")
@@ -89,7 +90,7 @@ async def mark_lost_sessions(database: Database, caller: Caller) -> int:
     """Mark unfinished sessions of processes that are gone as lost; return their number."""
     lost = 0
     for row in await database.fetch_across_tenants(_queries.unfinished_instances.sql, caller.butler):
-        async with database.try_lock(instance_lock_name(row["instance"])) as is_gone:
+        async with hold_lease(database, instance_lease_name(row["instance"])) as is_gone:
             if is_gone:
                 owner = Caller(tenant=row["tenant_id"], butler=caller.butler, actor=caller.actor)
                 async with database.transaction(owner) as tx:
@@ -97,8 +98,8 @@ async def mark_lost_sessions(database: Database, caller: Caller) -> int:
     return lost
 
 
-def instance_lock_name(instance: UUID | None) -> str:
-    """Return the name of the lock a process holds while it runs sessions."""
+def instance_lease_name(instance: UUID | None) -> str:
+    """Return the name of the lease a process holds while it runs sessions."""
     return f"butlers instance {instance}"
 
 

@@ -15,6 +15,7 @@ from butlers.contract import SessionResult, StartCallback
 from butlers.db import Database
 from butlers.errors import Fault, SessionFailed, TimedOut
 from butlers.host import session_records
+from butlers.host.leases import hold_lease
 from butlers.host.runtimes.runtime import Runtime, RuntimeResult, SessionTask
 from butlers.host.session_queue import QueueSlot, SessionQueue
 from butlers.host.session_records import NewSession, SessionOutcome
@@ -67,7 +68,7 @@ class SessionSpawner:
         self._instance = uuid4()
         self._instance_guard = asyncio.Lock()
         self._active = 0
-        self._instance_lock: contextlib.AsyncExitStack | None = None
+        self._instance_lease: contextlib.AsyncExitStack | None = None
         self._background: set[asyncio.Task[SessionResult]] = set()
 
     def attach(self, local_client: "LocalToolClient", gateway: "SessionGateway") -> None:
@@ -134,7 +135,7 @@ class SessionSpawner:
         run = SessionRun(session, caller, on_start)
         # The slot is taken before the first await, so that a tenant's sessions start in the order of their requests.
         with self._queue.slot(caller.tenant) as slot:
-            async with self._hold_instance_lock(run):
+            async with self._hold_instance_lease(run):
                 return await self._run(run, slot)
 
     async def get(self, caller: Caller, session_id: UUID) -> dict[str, Any]:
@@ -143,7 +144,7 @@ class SessionSpawner:
 
     async def _wait_for_start(self, run: SessionRun, slot: QueueSlot) -> None:
         """Record the session, and return when it may start."""
-        if self._instance_lock is not None:
+        if self._instance_lease is not None:
             begin = session_records.begin_session(
                 self._database, run.caller, run.session, self._instance, waiting=slot.waits
             )
@@ -235,28 +236,30 @@ class SessionSpawner:
             _warn("the session ends without an episode", run, failure)
 
     @contextlib.asynccontextmanager
-    async def _hold_instance_lock(self, run: SessionRun) -> AsyncIterator[None]:
-        """Hold the lock that shows this process is alive, shared by all its active sessions."""
+    async def _hold_instance_lease(self, run: SessionRun) -> AsyncIterator[None]:
+        """Hold the lease that shows this process is alive, shared by all its active sessions."""
         self._active += 1
         try:
             async with self._instance_guard:
-                if self._instance_lock is None:
-                    await self._try_record(run, self._take_lock())
+                if self._instance_lease is None:
+                    await self._try_record(run, self._take_lease())
             yield
         finally:
-            await asyncio.shield(self._release_lock())
+            await asyncio.shield(self._release_lease())
 
-    async def _take_lock(self) -> None:
-        lock = contextlib.AsyncExitStack()
-        await lock.enter_async_context(self._database.try_lock(session_records.instance_lock_name(self._instance)))
-        self._instance_lock = lock
+    async def _take_lease(self) -> None:
+        lease = contextlib.AsyncExitStack()
+        await lease.enter_async_context(
+            hold_lease(self._database, session_records.instance_lease_name(self._instance))
+        )
+        self._instance_lease = lease
 
-    async def _release_lock(self) -> None:
+    async def _release_lease(self) -> None:
         async with self._instance_guard:
             self._active -= 1
-            if not self._active and self._instance_lock is not None:
-                lock, self._instance_lock = self._instance_lock, None
-                await lock.aclose()
+            if not self._active and self._instance_lease is not None:
+                lease, self._instance_lease = self._instance_lease, None
+                await lease.aclose()
 
     async def _try_record(self, run: SessionRun, write: Awaitable[None]) -> bool:
         """Return whether the write succeeded. Only an internal session raises its fault."""

@@ -1,4 +1,4 @@
-"""The host's tables on the Alembic branch `core`: sessions, keys, browser sessions, job runs, idempotency keys."""
+"""The host's tables on the Alembic branch `core`: sessions, keys, logins, job runs, leases, idempotency keys."""
 
 from pathlib import Path
 
@@ -7,13 +7,15 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_005",
+    head="core_006",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",
         "function enable_tenant_isolation(regclass, boolean)": "",
         "table sessions": "select, insert, update, delete",
         "table job_runs": "select, insert, update, delete",
+        "table leases": "select, insert, update, delete",
+        "function require_lease(text, uuid)": "execute",
         "table idempotency_keys": "select, insert, update, delete",
         # The owner administers keys; the application looks one up by its id and sees no others.
         "table api_keys": "",

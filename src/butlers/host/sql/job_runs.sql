@@ -18,7 +18,7 @@ select count(*) as attempts, extract(epoch from now() - max(finished_at))::doubl
    and scheduled_for = :scheduled_for;
 
 -- name: mark_lost(tenant_id, job)!
--- Mark runs of processes that are gone. The caller holds the job's lock, so no other process is running the job.
+-- Mark runs of processes that are gone. The caller holds the job's lease, so no other process is running the job.
 update job_runs
    set status = 'lost', finished_at = now(), error = 'the process that ran it ended'
  where tenant_id = :tenant_id
