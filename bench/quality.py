@@ -2,7 +2,8 @@
 
 A collection is two JSON Lines files. A memory: `{"space": ..., "id": ..., "content": ..., "subject": ...}`; a
 question: `{"space": ..., "id": ..., "question": ..., "answers": [ids]}`. Each space has its own tenant, where its
-memories are stored and its questions are asked. `space` and `subject` are optional.
+memories are stored and its questions are asked. `space` and `subject` are optional. Memories with a `session` are
+stored as episodes as well, in their order.
 """
 
 import argparse
@@ -15,15 +16,19 @@ import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_OID, uuid5
 
 import bm25s
 import numpy as np
 import Stemmer
 
 from butlers.caller import Caller
-from butlers.modules.memory.domain.model import MemoryType, NewFact, SearchMode
+from butlers.modules.memory.domain.model import MemoryType, NewEpisode, NewFact, SearchMode
+from butlers.modules.memory.operations import writing
+from butlers.modules.memory.operations.idempotency import Request
 from butlers.modules.memory.runtime import Memory
 from harness import bench_butler, caller_for, recall, search, store_fact
 from report import BENCH, Report, Table
@@ -84,20 +89,44 @@ async def store_memories(memory: Memory, caller: Caller, space: Space) -> dict[s
     return dict(await asyncio.gather(*(store(line) for line in space.memories)))
 
 
+async def store_episodes(memory: Memory, caller: Caller, space: Space) -> dict[str, str]:
+    """Store a space's memories as episodes of their sessions, one after the other: the order counts."""
+    file_ids = {}
+    for line in space.memories:
+        session = uuid5(NAMESPACE_OID, f"{space.name} {line['session']}")
+        text = f"{line['subject']}: {line['content']}" if line.get("subject") else line["content"]
+        episode = NewEpisode(content=text, butler=memory.butler, session_id=session)
+        stored = await writing.store_episode(memory, caller, episode, Request("bench", {}))
+        file_ids[str(stored["id"])] = line["id"]
+    return file_ids
+
+
+def episode_retrievers(memory: Memory, caller: Caller, file_ids: Mapping[str, str]) -> dict[str, Retriever]:
+    """The searches of episodes, by mode."""
+    return {
+        f"episodes, {mode.value}": _search_with(memory, caller, file_ids, MemoryType.EPISODE, mode)
+        for mode in SearchMode
+    }
+
+
+def _search_with(
+    memory: Memory, caller: Caller, file_ids: Mapping[str, str], memory_type: MemoryType, mode: SearchMode
+) -> Retriever:
+    async def retrieve(question: str) -> Ranking:
+        results = await search(
+            memory, caller, question, types=[memory_type], mode=mode, limit=MAX_DEPTH, min_confidence=0.0
+        )
+        return [file_ids[str(result["id"])] for result in results]
+
+    return retrieve
+
+
 async def retrievers(
     memory: Memory, caller: Caller, space: Space, file_ids: Mapping[str, str]
 ) -> dict[str, Retriever]:
     """The searches and recalls of the butler, and the baselines."""
 
-    def search_with(mode: SearchMode) -> Retriever:
-        async def retrieve(question: str) -> Ranking:
-            types = [MemoryType.FACT]
-            results = await search(
-                memory, caller, question, types=types, mode=mode, limit=MAX_DEPTH, min_confidence=0.0
-            )
-            return [file_ids[str(result["id"])] for result in results]
-
-        return retrieve
+    search_with = partial(_search_with, memory, caller, file_ids, MemoryType.FACT)
 
     def recall_with(mode: SearchMode) -> Retriever:
         retrieval = memory.config.retrieval.model_copy(update={"recall_mode": mode.value})
@@ -184,6 +213,11 @@ async def _mean_scores(spaces: Sequence[Space]) -> dict[str, dict[str, float]]:
             for name, retrieve in (await retrievers(memory, caller, space, file_ids)).items():
                 for question in space.questions:
                     scores[name].append(score(await retrieve(question["question"]), question["answers"]))
+            if all("session" in line for line in space.memories):
+                episode_ids = await store_episodes(memory, caller, space)
+                for name, retrieve in episode_retrievers(memory, caller, episode_ids).items():
+                    for question in space.questions:
+                        scores[name].append(score(await retrieve(question["question"]), question["answers"]))
     return {
         name: {measure: statistics.mean(row[measure] for row in rows) for measure in rows[0]}
         for name, rows in scores.items()

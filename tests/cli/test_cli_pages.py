@@ -10,11 +10,11 @@ import pytest
 from fastmcp import Client
 
 from butlers import app
+from butlers.modules.memory.config import RetrievalConfig
 from butlers.modules.memory.domain import fusion, ranking
 from butlers.modules.memory.domain.decay import effective_confidence
-from butlers.modules.memory.domain.model import CANDIDATE_DECAY_RATE, MemoryType, Permanence
+from butlers.modules.memory.domain.model import CANDIDATE_DECAY_RATE, MemoryType, Permanence, SearchMode
 from butlers.modules.memory.domain.scoring import ScoreWeights, recency
-from butlers.modules.memory.operations.reading import MIN_FUSION_DEPTH
 from butlers.modules.memory.tools import TOOLS as MEMORY_TOOLS
 
 JOBS = ("consolidate", "consolidation_retry", "decay_sweep", "episode_cleanup", "reembed", "index_upkeep")
@@ -128,6 +128,7 @@ GIVEN = table(
 )
 RESULTS = table("memory", "rrf_score", "relevance", "importance", "recency", "confidence", "score")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DEPTH = RetrievalConfig().default_limit
 
 
 def candidate(number: int, row: dict[str, str], unused: float | None = None) -> ranking.Candidate:
@@ -149,7 +150,7 @@ def scored(**unused: float) -> dict[str, ranking.ScoredMemory]:
     found = [candidate(n, row, unused.get(row["memory"])) for n, row in enumerate(GIVEN)]
     return {
         names[each.candidate.id.int]: each
-        for each in ranking.rank_recall(found, ScoreWeights(), {}, MIN_FUSION_DEPTH)
+        for each in ranking.rank_recall(found, SearchMode.HYBRID, ScoreWeights(), {}, DEPTH)
     }
 
 
@@ -169,12 +170,12 @@ def test_the_worked_example_is_what_the_domain_computes():
 
 def test_the_numbers_in_the_text_are_what_the_domain_computes():
     least, largest = (
-        fusion.rrf_score(MIN_FUSION_DEPTH, None, MIN_FUSION_DEPTH),
-        fusion.rrf_score(1, 1, MIN_FUSION_DEPTH),
+        fusion.rrf_score(DEPTH, None, DEPTH),
+        fusion.rrf_score(1, 1, DEPTH),
     )
-    assert f"1/160 + 1/161 = {least:.5f}" in SCORING
+    assert f"1/80 + 1/81 = {least:.5f}" in SCORING
     assert f"2/61 = {largest:.5f}" in SCORING
-    assert f"looks {MIN_FUSION_DEPTH} deep" in SCORING
+    assert f"fuses the first {DEPTH}" in SCORING
     assert [recency(0), recency(7), recency(14)] == pytest.approx([1.0, 0.5, 0.25])
     weights = ScoreWeights()
     assert (

@@ -53,15 +53,17 @@ def test_the_order_is_total_and_does_not_depend_on_the_order_of_arrival(some, mo
     shuffled = random.sample(some, len(some))
     assert rank_search(some, mode, 20) == rank_search(shuffled, mode, 20)
     assert is_sorted(rank_search(some, mode, 20))
-    assert rank_recall(some, ScoreWeights(), MATURITY, 100) == rank_recall(shuffled, ScoreWeights(), MATURITY, 100)
-    assert is_sorted(rank_recall(some, ScoreWeights(), MATURITY, 100))
+    assert rank_recall(some, mode, ScoreWeights(), MATURITY, 100) == rank_recall(
+        shuffled, mode, ScoreWeights(), MATURITY, 100
+    )
+    assert is_sorted(rank_recall(some, mode, ScoreWeights(), MATURITY, 100))
 
 
 def test_among_equals_the_newer_comes_first_and_then_the_smaller_id():
     """Scenario: Context output remains deterministic under score ties"""
     same = {"semantic_rank": 1, "importance": 5.0, "idle_days": 0.0, "confidence": 1.0}
     old, second, first = fact(1, created_at=NOW - timedelta(seconds=1), **same), fact(3, **same), fact(2, **same)
-    ordered = rank_recall([old, second, first], ScoreWeights(), MATURITY, 100)
+    ordered = rank_recall([old, second, first], SearchMode.HYBRID, ScoreWeights(), MATURITY, 100)
     assert [each.candidate for each in ordered] == [first, second, old]
 
 
@@ -80,21 +82,16 @@ def test_a_memory_with_all_the_words_comes_before_one_with_some():
 def test_a_rule_takes_its_importance_from_its_maturity():
     same = {"semantic_rank": 1, "idle_days": 0.0, "confidence": 0.5}
     rules = [Candidate(MemoryType.RULE, UUID(int=n), NOW, maturity=m, **same) for n, m in enumerate(MATURITY)]
-    ordered = rank_recall(rules, ScoreWeights(), MATURITY, 100)
+    ordered = rank_recall(rules, SearchMode.HYBRID, ScoreWeights(), MATURITY, 100)
     assert [each.candidate.maturity for each in ordered] == ["proven", "established", "anti_pattern", "candidate"]
     assert [each.importance for each in ordered] == [8.0, 6.0, 6.0, 4.0]
-
-
-def test_a_rule_that_awaits_inversion_is_not_recalled():
-    rule = Candidate(MemoryType.RULE, UUID(int=1), NOW, semantic_rank=1, maturity="candidate", awaits_inversion=True)
-    assert rank_recall([rule], ScoreWeights(), MATURITY, 100) == []
 
 
 def test_relevance_outweighs_recent_use():
     """With every relevance close to 1, recent memories would come before the one that answers the query."""
     relevant = fact(1, semantic_rank=1, keyword_rank=1, importance=5.0, idle_days=30.0, confidence=1.0)
     recent = fact(2, semantic_rank=9, importance=5.0, idle_days=0.0, confidence=1.0)
-    assert rank_recall([recent, relevant], ScoreWeights(), MATURITY, 100)[0].candidate == relevant
+    assert rank_recall([recent, relevant], SearchMode.HYBRID, ScoreWeights(), MATURITY, 100)[0].candidate == relevant
 
 
 def test_blended_is_the_mean_of_similarity_and_coverage():
@@ -109,9 +106,32 @@ def test_blended_is_the_mean_of_similarity_and_coverage():
     assert ordered[0].rrf_score is None
 
 
-def test_recall_takes_relevance_from_the_measures_if_there_is_a_coverage():
-    ranked = fact(1, similarity=0.5, semantic_rank=1, keyword_rank=1)
-    measured = ranked._replace(coverage=0.7)
-    by_rank, by_measure = (rank_recall([each], ScoreWeights(), MATURITY, 100)[0] for each in (ranked, measured))
+def test_an_episode_gets_a_share_of_the_better_of_its_neighbours():
+    alone = fact(1, similarity=0.4, coverage=0.4)
+    between = alone._replace(previous_similarity=0.2, previous_coverage=0.0, next_similarity=0.6, next_coverage=0.4)
+    at_the_top = alone._replace(similarity=1.0, coverage=1.0, next_similarity=1.0, next_coverage=1.0)
+    scores = [rank_search([each], SearchMode.BLENDED, 100)[0].score for each in (alone, between, at_the_top)]
+    assert scores == pytest.approx([0.4, 0.4 + 0.2 * 0.5, 1.0])
+
+
+def test_recall_takes_relevance_from_the_measures_in_blended_mode():
+    found = fact(1, similarity=0.5, semantic_rank=1, keyword_rank=1, coverage=0.7)
+    by_rank, by_measure = (
+        rank_recall([found], mode, ScoreWeights(), MATURITY, 20)[0]
+        for mode in (SearchMode.HYBRID, SearchMode.BLENDED)
+    )
     assert [each.signals and each.signals.relevance for each in (by_rank, by_measure)] == pytest.approx([1.0, 0.6])
     assert [each.rrf_score is None for each in (by_rank, by_measure)] == [False, True]
+
+
+def test_fresh_memories_of_one_importance_are_recalled_in_the_order_of_a_hybrid_search():
+    """Two late ranks do not outweigh the first rank of one arm, though recall looks deeper than it answers."""
+    same = {"importance": 5.0, "idle_days": 0.0, "confidence": 1.0}
+    ranks = [(1, None), (None, 1), (40, 45), (30, 90), (2, 60), (70, 2), (3, 4)]
+    found = [fact(n, semantic_rank=a, keyword_rank=b, **same) for n, (a, b) in enumerate(ranks)]
+    recalled = rank_recall(found, SearchMode.HYBRID, ScoreWeights(), MATURITY, 20)
+    assert [each.candidate for each in recalled] == [
+        each.candidate for each in rank_search(found, SearchMode.HYBRID, 20)
+    ]
+    assert [each.candidate.id.int for each in recalled[:3]] == [6, 0, 1]
+    assert {each.signals.relevance for each in recalled[-2:]} == {0.0}

@@ -79,12 +79,12 @@ def test_fusion_is_symmetric(one, other, depth):
 
 @given(st.integers(1, 100), RANKS, st.integers(1, 100))
 def test_a_better_rank_never_fuses_to_a_worse_score(rank, other, step):
-    assert rrf_score(rank, other, 100) > rrf_score(rank + step, other, 100)
+    assert rrf_score(rank, other, 200) > rrf_score(rank + step, other, 200)
 
 
-@given(st.integers(1, 100))
-def test_a_missing_rank_counts_as_the_one_after_the_last(depth):
-    assert rrf_score(3, None, depth) == 1 / 63 + 1 / (60 + depth + 1)
+@given(st.integers(3, 100), st.integers(1, 100))
+def test_a_missing_or_deeper_rank_counts_as_the_one_after_the_last(depth, step):
+    assert rrf_score(3, None, depth) == 1 / 63 + 1 / (60 + depth + 1) == rrf_score(3, depth + step, depth)
 
 
 @given(RANKS, RANKS, st.integers(100, 200))

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.lexical import (
+    MAX_EXPECTED_ROWS,
     MAX_PAIRED_TERMS,
-    MAX_RANKED_ROWS,
     MAX_TERMS,
     MAX_WEIGHTED_TERMS,
     TermSelection,
+    TermShares,
     select_terms,
     term_weights,
 )
@@ -185,56 +186,59 @@ def test_tags_are_distinct_in_order_and_limited():
 WORDS = st.lists(st.text(min_size=1, max_size=5), unique=True, max_size=200)
 
 
-@given(WORDS, st.dictionaries(st.text(min_size=1, max_size=2), st.floats(0, 1)), st.integers(1, 10**6))
-def test_the_selected_terms_are_bounded_the_rarest_and_not_empty(words, frequencies, size):
-    alone, pairs, reserve = select_terms(words, frequencies, size, 20)
-    assert alone is not None
+@given(
+    WORDS,
+    st.dictionaries(st.text(min_size=1, max_size=2), st.floats(0, 1)),
+    st.floats(0, 0.001),
+    st.integers(1, 10**6),
+)
+def test_the_selected_terms_are_bounded_the_rarest_and_not_empty(words, common, other, size):
+    shares = TermShares(common, other)
+    alone, pairs, reserve = select_terms(words, shares, size)
     assert len(alone) <= MAX_TERMS
     assert bool(alone or reserve) == bool(words)
-    share = lambda word: frequencies.get(word, 0.0)  # noqa: E731
     others = set(words) - set(alone)
-    assert not alone or not others or max(map(share, alone)) <= min(map(share, others))
+    assert not alone or not others or max(map(shares.of, alone)) <= min(map(shares.of, others))
     assert others.issuperset({*reserve, *(word for pair in pairs for word in pair)})
-    pair_share = sum(share(one) * share(other) for one, other in pairs)
-    assert sum(map(share, alone)) * size + pair_share * size <= MAX_RANKED_ROWS * 1.001
+    expected = sum(map(shares.of, alone)) * size + sum(shares.of(one) * shares.of(two) for one, two in pairs) * size
+    assert size <= MAX_EXPECTED_ROWS or expected <= MAX_EXPECTED_ROWS * 1.001
     assert len(pairs) == len(set(map(frozenset, pairs))) <= math.comb(MAX_PAIRED_TERMS, 2)
 
 
-def test_common_terms_are_left_out_if_rare_ones_find_enough():
-    frequencies = {"the": 0.9, "user": 0.5, "peanut": 0.005}
-    assert select_terms(["the", "user", "peanut"], frequencies, 100_000, 20) == TermSelection(["peanut"])
-    assert select_terms(["the", "user", "peanut"], frequencies, 100, 20) == TermSelection(["peanut", "user", "the"])
+def test_all_terms_are_looked_up_among_few_memories_and_the_rarest_among_many():
+    shares = TermShares({"the": 0.9, "user": 0.5, "peanut": 0.01}, 0.0)
+    assert select_terms(["the", "user", "peanut"], shares, 1_000) == TermSelection(["peanut", "user", "the"])
+    assert select_terms(["the", "user", "peanut"], shares, 100_000) == TermSelection(["peanut"], [], ["user"])
 
 
-def test_common_terms_are_looked_up_in_pairs_if_rare_ones_find_too_little():
-    frequencies = {"plan": 0.06, "flight": 0.04, "late": 0.05}
-    found = select_terms(["plan", "flight", "zurich", "late"], frequencies, 100_000, 20)
+def test_common_terms_are_looked_up_in_pairs_as_far_as_the_budget_goes():
+    shares = TermShares({"plan": 0.08, "flight": 0.06, "late": 0.07}, 0.0003)
+    found = select_terms(["plan", "flight", "zurich", "late"], shares, 100_000)
     assert found == TermSelection(["zurich"], [("flight", "late"), ("flight", "plan")], ["flight"])
 
 
 def test_a_term_weighs_more_the_fewer_memories_have_it():
-    result = term_weights(["user", "jazz", "peanut"], [{"user", "jazz"}, {"user"}, {"user"}])
-    assert result.weights == {
-        "user": pytest.approx(-math.log(3.5 / 4)),
-        "jazz": pytest.approx(-math.log(1.5 / 4)),
-        "peanut": pytest.approx(-math.log(0.5 / 4)),
-    }
+    weights = term_weights(["user", "jazz", "peanut"], [(3, TermShares({"user": 1.0, "jazz": 1 / 3}, 0.0))])
+    of_one = {"user": -math.log(3.5 / 4), "jazz": -math.log(1.5 / 4), "peanut": -math.log(0.5 / 4)}
+    assert weights == {word: pytest.approx(weight / sum(of_one.values())) for word, weight in of_one.items()}
 
 
-@given(st.sets(st.text(max_size=2), max_size=40), st.data())
-def test_coverage_is_between_0_and_1_and_grows_with_each_term(words, data):
-    choice = st.sets(st.sampled_from(sorted(words))) if words else st.just(set())
-    found = data.draw(st.lists(choice, max_size=20))
-    result = term_weights(words, found)
-    assert result.weights.keys() == words
-    assert all(weight > 0 for weight in result.weights.values())
-    some = data.draw(choice)
-    more = some | data.draw(choice)
-    assert 0 == result.coverage([]) <= result.coverage(some) <= result.coverage(more) + 1e-9 <= 1 + 1e-9
-    assert result.coverage(words) == (pytest.approx(1) if words else 0)
+def test_the_frequencies_of_all_types_that_are_searched_count_by_their_size():
+    common, rare = TermShares({"tea": 0.5}, 0.0), TermShares({}, 0.0)
+    both = term_weights(["tea", "jazz"], [(90, common), (10, rare)])
+    tea, jazz = math.log(101 / 45.5), math.log(101 / 0.5)
+    assert both["tea"] == pytest.approx(tea / (tea + jazz))
+
+
+@given(st.lists(st.text(max_size=2), max_size=40, unique=True), st.dictionaries(st.text(max_size=2), st.floats(0, 1)))
+def test_every_term_weighs_something_and_the_heaviest_weigh_1_together(words, common):
+    weights = term_weights(words, [(500, TermShares(common, 0.001))])
+    assert list(weights) == words
+    assert all(weight > 0 for weight in weights.values())
+    heaviest = sorted(weights.values())[-MAX_WEIGHTED_TERMS:]
+    assert sum(heaviest) == (pytest.approx(1) if words else 0)
 
 
 def test_the_heaviest_terms_of_a_long_query_are_full_coverage():
-    result = term_weights([f"w{number}" for number in range(60)], [])
-    assert result.coverage([f"w{number}" for number in range(MAX_WEIGHTED_TERMS)]) == 1.0
-    assert result.coverage(["w0"]) == pytest.approx(1 / MAX_WEIGHTED_TERMS)
+    weights = term_weights([f"w{number}" for number in range(60)], [])
+    assert weights["w0"] == pytest.approx(1 / MAX_WEIGHTED_TERMS)

@@ -105,6 +105,7 @@ async def test_of_many_with_a_common_word_those_that_have_two_are_found_beside_a
         memory,
         archive,
         "(array['tea', 'coffee', 'water', case when n < 60 then 'zebra' else 'milk' end])[1 + n % 4] || ' ' || n",
+        number=4800,
     )
     for number in range(3):
         await store_kinds(tools, memory, f"coffee and tea, guest {number}", predicate=f"guest {number}")
@@ -116,7 +117,9 @@ async def test_of_many_with_a_common_word_those_that_have_two_are_found_beside_a
 @KINDS
 async def test_where_few_have_two_common_words_those_that_have_one_are_found_too(tools, memory, archive, kind):
     """Also where those few contain many pairs of the words."""
-    await insert_many(tools, memory, archive, "(array['tea', 'coffee', 'water', 'milk'])[1 + n % 4] || ' ' || n")
+    await insert_many(
+        tools, memory, archive, "(array['tea', 'coffee', 'water', 'milk'])[1 + n % 4] || ' ' || n", 4800
+    )
     for number in range(3):
         await store_kinds(tools, memory, f"coffee, tea, water, milk, guest {number}", predicate=f"guest {number}")
     found = await keyword_ids(tools, kind, "tea coffee water milk", 10)
@@ -394,8 +397,8 @@ async def test_recall_scores_facts_and_rules_by_all_four_parts(tools, memory, ar
     found = await tools("memory_recall", topic="user dietary needs", scope="health")
     assert {each["id"] for each in found} == {stored["fact"], stored["rule"], scoped}
     for each in found:
-        fused = rrf_score(each.get("semantic_rank"), each.get("keyword_rank"), 100)
-        assert each["relevance"] == pytest.approx(normalized_relevance(fused, 100))
+        fused = rrf_score(each.get("semantic_rank"), each.get("keyword_rank"), 20)
+        assert each["relevance"] == pytest.approx(normalized_relevance(fused, 20))
         parts = (each["relevance"], each["importance"] / 10, each["recency"], each["confidence"])
         weights = (0.4, 0.3, 0.2, 0.1)
         assert each["score"] == pytest.approx(sum(w * p for w, p in zip(weights, parts, strict=True)))

@@ -21,11 +21,12 @@ from butlers.modules.memory.embedding import Embedder
 from butlers.modules.memory.store import embedding_versions
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.receipts import NewReceipt
+from butlers.modules.memory.store.search import Statistics
 
 log = logging.getLogger("butlers.memory")
 T = TypeVar("T")
 Transaction = AbstractAsyncContextManager[Connection]
-_CACHE_SECONDS = 60.0
+_CACHE_SECONDS = 20.0
 
 
 class TtlCache(Generic[T]):
@@ -38,15 +39,24 @@ class TtlCache(Generic[T]):
 
     async def get(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
         """The cached value, or a new one from `load` if it is missing or expired."""
-        cached = self._entries.get(key)
-        if cached and time.monotonic() - cached[0] < self._seconds:
-            return cached[1]
+        cached = self.find(key)
+        if cached is not None:
+            return cached
         value = await load()
-        self._entries[key] = (time.monotonic(), value)
+        self.put(key, value)
+        return value
+
+    def find(self, key: Hashable) -> T | None:
+        """The cached value, or None if it is missing or expired."""
+        expires, value = self._entries.get(key, (0.0, None))
+        return value if time.monotonic() < expires else None
+
+    def put(self, key: Hashable, value: T, seconds: float | None = None) -> None:
+        """Cache a value, for the seconds of the cache or for these; the oldest gives way."""
+        self._entries[key] = (time.monotonic() + (self._seconds if seconds is None else seconds), value)
         self._entries.move_to_end(key)
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
-        return value
 
     def forget(self, key: Hashable) -> None:
         """Remove a value, so that the next `get` loads it again."""
@@ -94,10 +104,8 @@ class Memory:
     config: MemoryModuleConfig
     butler: str
     spawner: Spawner | None
-    scope_counts: TtlCache[int] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
-    hnsw_rows: TtlCache[int | None] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS))
-    term_frequencies: TtlCache[dict[str, float]] = field(default_factory=lambda: TtlCache(60 * _CACHE_SECONDS))
-    """Memories in scope, rows in the vector indexes and shares of common terms; search plans are made from them."""
+    search_statistics: TtlCache[Statistics] = field(default_factory=lambda: TtlCache(_CACHE_SECONDS, 256))
+    """The sizes of scopes and the shares of common terms; search plans are made from them."""
     rendering: TenantThreads = field(default_factory=TenantThreads)
     """Where context blocks are rendered."""
     scanning: TenantThreads = field(default_factory=TenantThreads)

@@ -1,8 +1,7 @@
 """Term selection and inverse document frequency weights for keyword search."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nlargest
 from itertools import accumulate, combinations
 from typing import NamedTuple, TypeVar
@@ -10,48 +9,50 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 
 MAX_TERMS = 256
-"""Terms of a query that are looked up: the rarest."""
-MAX_RANKED_ROWS = 500
-MIN_EXPECTED_ROWS = 200
+"""Terms of a query that are looked up and weighed: the rarest."""
+MAX_EXPECTED_ROWS = 1_000
+"""Expected matches of the terms that are looked up: each match is ranked."""
 MAX_PAIRED_TERMS = 5
 """Common terms that are looked up in pairs."""
 MAX_WEIGHTED_TERMS = 8
 """A memory with the weight of this many of the query's heaviest terms covers it completely."""
-MAX_SHORT_QUESTION = 600
-"""Characters up to which a query keeps all its terms in a small tenant."""
+
+
+class TermShares(NamedTuple):
+    """The share of memories that have each common term, and the share assumed for every other term."""
+
+    shares: Mapping[str, float]
+    other: float
+
+    def of(self, term: str) -> float:
+        """The share of a term."""
+        return self.shares.get(term, self.other)
 
 
 class TermSelection(NamedTuple):
     """The terms to look up: rare ones alone, common ones in pairs, and fallback terms if these find too little."""
 
-    single: Sequence[str] | None
+    single: Sequence[str]
     pairs: Sequence[tuple[str, str]] = ()
     fallback: Sequence[str] = ()
 
 
-ALL_TERMS = TermSelection(single=None)
-"""Every term of the query."""
-
-
-def select_terms(words: Sequence[str], frequencies: Mapping[str, float], size: int, depth: int) -> TermSelection:
-    """The terms to look up among `size` memories, limited because every match is ranked.
-
-    `frequencies` has the share of memories that contain each common term; a term that is missing in it is rare.
-    """
+def select_terms(words: Sequence[str], shares: TermShares, size: int) -> TermSelection:
+    """The terms to look up among `size` memories, within the budget of expected rows."""
 
     def expected_rows(word: str) -> float:
-        return frequencies.get(word, 0.0) * size
+        return shares.of(word) * size
 
     def expected_pair_rows(pair: tuple[str, str]) -> float:
-        return expected_rows(pair[0]) * expected_rows(pair[1]) / size
+        return shares.of(pair[0]) * shares.of(pair[1]) * size
 
     rarest = sorted(words, key=expected_rows)[:MAX_TERMS]
-    alone = _take_while_within(rarest, expected_rows, MAX_RANKED_ROWS)
-    expected, common = sum(map(expected_rows, alone)), rarest[len(alone) :]
-    if not common or expected >= max(2 * depth, MIN_EXPECTED_ROWS):
-        return TermSelection(alone)
+    if size <= MAX_EXPECTED_ROWS:
+        return TermSelection(rarest)
+    alone = _take_while_within(rarest, expected_rows, MAX_EXPECTED_ROWS)
+    left, common = MAX_EXPECTED_ROWS - sum(map(expected_rows, alone)), rarest[len(alone) :]
     pairs = sorted(combinations(common[:MAX_PAIRED_TERMS], 2), key=expected_pair_rows)
-    return TermSelection(alone, _take_while_within(pairs, expected_pair_rows, MAX_RANKED_ROWS - expected), common[:1])
+    return TermSelection(alone, _take_while_within(pairs, expected_pair_rows, left), common[:1])
 
 
 def _take_while_within(ordered: Sequence[T], expected_rows: Callable[[T], float], limit: float) -> list[T]:
@@ -60,19 +61,17 @@ def _take_while_within(ordered: Sequence[T], expected_rows: Callable[[T], float]
     return [each for each, total in zip(ordered, totals, strict=True) if total <= limit]
 
 
-class TermWeights(NamedTuple):
-    """The weight of each term of a query, and the total that counts as full coverage."""
+def term_weights(words: Sequence[str], types: Collection[tuple[int, TermShares]]) -> dict[str, float]:
+    """The weight of each term of a query: its inverse document frequency, as a share of a full coverage.
 
-    weights: Mapping[str, float]
-    full_weight: float
+    `types` has the number of memories in scope and the shares of terms for each memory type that is searched.
+    """
+    total = sum(size for size, _ in types)
 
-    def coverage(self, found: Iterable[str]) -> float:
-        """The share of the query's weight that a memory with these terms has, from 0 to 1."""
-        return min(1.0, sum(self.weights[word] for word in found) / self.full_weight) if self.full_weight else 0.0
+    def inverse_frequency(word: str) -> float:
+        having = sum(size * shares.of(word) for size, shares in types)
+        return math.log((total + 1) / (having + 0.5))
 
-
-def term_weights(words: Collection[str], found: Sequence[Collection[str]]) -> TermWeights:
-    """The inverse document frequency of each term among the memories found; `found` has the terms of each of them."""
-    counts = Counter(word for terms in found for word in terms)
-    weights = {word: -math.log((counts[word] + 0.5) / (len(found) + 1)) for word in words}
-    return TermWeights(weights, sum(nlargest(MAX_WEIGHTED_TERMS, weights.values())))
+    weights = {word: inverse_frequency(word) for word in words[:MAX_TERMS]}
+    full = sum(nlargest(MAX_WEIGHTED_TERMS, weights.values()))
+    return {word: weight / full for word, weight in weights.items()} if full else {}

@@ -9,6 +9,9 @@ from butlers.modules.memory.domain.fusion import blended_score, normalized_relev
 from butlers.modules.memory.domain.model import MAX_IMPORTANCE, MemoryType, SearchMode
 from butlers.modules.memory.domain.scoring import ScoreSignals, ScoreWeights, composite_score, recency
 
+NEIGHBOUR_SHARE = 0.2
+"""The share of its better neighbour's score that an episode of a session gets in a blended search."""
+
 
 class Candidate(NamedTuple):
     """A memory that a search found, with the values it is ranked by."""
@@ -25,9 +28,13 @@ class Candidate(NamedTuple):
     idle_days: float | None = None
     confidence: float | None = None
     maturity: str | None = None
-    awaits_inversion: bool = False
     coverage: float | None = None
-    """The share of the query its terms cover; only set for blended scores."""
+    """The share of the query that its terms cover."""
+    previous_similarity: float | None = None
+    previous_coverage: float | None = None
+    next_similarity: float | None = None
+    next_coverage: float | None = None
+    """The measures of the episodes before and after it in its session; only for a blended search."""
 
 
 class ScoredMemory(NamedTuple):
@@ -50,14 +57,14 @@ def rank_search(candidates: Iterable[Candidate], mode: SearchMode, depth: int) -
 
 
 def rank_recall(
-    candidates: Iterable[Candidate], weights: ScoreWeights, maturity_importance: dict[str, float], depth: int
+    candidates: Iterable[Candidate],
+    mode: SearchMode,
+    weights: ScoreWeights,
+    maturity_importance: dict[str, float],
+    depth: int,
 ) -> list[ScoredMemory]:
-    """The candidates by composite score, the highest first, without rules that await inversion."""
-    return _sort(
-        _recall_score(candidate, weights, maturity_importance, depth)
-        for candidate in candidates
-        if not candidate.awaits_inversion
-    )
+    """The candidates by composite score, the highest first. Ranks are fused to `depth`."""
+    return _sort(_recall_score(candidate, mode, weights, maturity_importance, depth) for candidate in candidates)
 
 
 def _search_score(candidate: Candidate, mode: SearchMode, depth: int) -> ScoredMemory:
@@ -67,19 +74,33 @@ def _search_score(candidate: Candidate, mode: SearchMode, depth: int) -> ScoredM
         # A rank is below 1, so a memory with all the words comes before any with some of them.
         return ScoredMemory(candidate, (candidate.rank or 0.0) + (1.0 if candidate.has_all else 0.0))
     if mode is SearchMode.BLENDED:
-        return ScoredMemory(candidate, blended_score(candidate.similarity, candidate.coverage or 0.0))
+        return ScoredMemory(candidate, _blended_score(candidate))
     fused = rrf_score(candidate.semantic_rank, candidate.keyword_rank, depth)
     return ScoredMemory(candidate, fused, fused)
 
 
+def _blended_score(candidate: Candidate) -> float:
+    """How well a memory fits the query; of an episode, the better of its neighbours in the session counts too."""
+    own = blended_score(candidate.similarity, candidate.coverage)
+    neighbour = max(
+        blended_score(candidate.previous_similarity, candidate.previous_coverage),
+        blended_score(candidate.next_similarity, candidate.next_coverage),
+    )
+    return min(1.0, own + NEIGHBOUR_SHARE * neighbour)
+
+
 def _recall_score(
-    candidate: Candidate, weights: ScoreWeights, maturity_importance: dict[str, float], depth: int
+    candidate: Candidate,
+    mode: SearchMode,
+    weights: ScoreWeights,
+    maturity_importance: dict[str, float],
+    depth: int,
 ) -> ScoredMemory:
-    if candidate.coverage is None:
+    if mode is SearchMode.BLENDED:
+        fused, relevance = None, _blended_score(candidate)
+    else:
         fused = rrf_score(candidate.semantic_rank, candidate.keyword_rank, depth)
         relevance = normalized_relevance(fused, depth)
-    else:
-        fused, relevance = None, blended_score(candidate.similarity, candidate.coverage)
     importance = maturity_importance[candidate.maturity] if candidate.maturity else candidate.importance or 0.0
     signals = ScoreSignals(
         relevance=relevance,

@@ -5,10 +5,19 @@ from pathlib import Path
 from butlers.migrate import Branch
 
 _KEYWORD_ARGUMENTS = "text, text, text[], text[], text[], text[], text[], double precision, bigint, bigint"
+_GRAPH_ARGUMENTS = "text, text[], boolean, double precision, bigint, vector, uuid"
+_NEAREST_ARGUMENTS = "text, text[], boolean, boolean, double precision, bigint, vector, uuid"
+_MATCH_ARGUMENTS = (
+    "text, text[], boolean, double precision, bigint, regconfig, text, text[], text[], text[], text[], bigint"
+)
+_SEARCH_ARGUMENTS = (
+    "text, text[], boolean, boolean, boolean, double precision, bigint, vector, uuid, regconfig, text, text[], "
+    "text[], text[], text[], bigint, text[], double precision[]"
+)
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_010",
+    head="mem_011",
     # 0.8 scans an index further until a tenant has enough rows; before it, small tenants missed most of theirs.
     extensions={"vector": "0.8"},
     rights={
@@ -36,6 +45,11 @@ MEMORY = Branch(
         "function term_query(text)": "execute",
         "function tenant_terms(text, text[])": "execute",
         f"function keyword_candidates({_KEYWORD_ARGUMENTS})": "execute",
+        "function terms_query(text[])": "execute",
+        f"function nearest_by_graph({_GRAPH_ARGUMENTS})": "execute",
+        f"function nearest_memories({_NEAREST_ARGUMENTS})": "execute",
+        f"function keyword_matches({_MATCH_ARGUMENTS})": "execute",
+        f"function search_candidates({_SEARCH_ARGUMENTS})": "execute",
         "function normalized_name(text)": "execute",
         "function normalized_names(text, text[])": "execute",
         "function name_ngrams(text, text)": "execute",

@@ -21,6 +21,7 @@ from butlers.modules.memory.operations.batching import Progress, no_progress, re
 from butlers.modules.memory.operations.consolidation_apply import LeaseLost, NothingApplied
 from butlers.modules.memory.operations.consolidation_updates import settle_conflicts
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
+from butlers.modules.memory.operations.search import graphs_to_read
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, consolidation_guards, events
 from butlers.modules.memory.store.consolidation import EpisodeBatch, EpisodeGroup, RunRecord
@@ -307,8 +308,13 @@ async def _ask_again(
 async def _build_prompt(memory: Memory, caller: Caller, butler: str, episodes: Sequence[PromptEpisode]) -> Prompt:
     scopes, ids, version = [GLOBAL, butler], [each.id for each in episodes], memory.embedder.version.id
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        facts = await consolidation.nearest(tx, caller, KnownFact, ids, version, scopes, MAX_PROMPT_FACTS)
-        rules = await consolidation.nearest(tx, caller, KnownRule, ids, version, scopes, MAX_PROMPT_RULES)
+        graphs = await graphs_to_read(memory, tx, caller, butler, MAX_PROMPT_FACTS)
+        facts = await consolidation.nearest(
+            tx, caller, KnownFact, ids, version, scopes, MAX_PROMPT_FACTS, uses_graph=MemoryType.FACT in graphs
+        )
+        rules = await consolidation.nearest(
+            tx, caller, KnownRule, ids, version, scopes, MAX_PROMPT_RULES, uses_graph=MemoryType.RULE in graphs
+        )
         predicates = []
         if memory.config.consolidation.list_predicates:
             predicates = await consolidation_guards.frequent_predicates(tx, caller, scopes, MAX_PROMPT_PREDICATES)

@@ -25,7 +25,7 @@ from butlers.modules.memory.domain.text import validate_query
 from butlers.modules.memory.operations import receipts
 from butlers.modules.memory.operations.reading import embed_query, rank_for_recall
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import episodes, memories
+from butlers.modules.memory.store import memories
 
 MAX_RECALLED = 20
 MAX_EPISODES = 20
@@ -71,10 +71,9 @@ async def _find_candidates(memory: Memory, caller: Caller, query: str, butler: s
     # A content over this length can't fit, and nothing reads it: a memory may hold a megabyte.
     max_characters = budget * CHARACTERS_PER_TOKEN + 1
     async with memory.read_transaction(caller) as tx:
-        scored = await rank_for_recall(memory, tx, caller, query, embedding, mode, butler, kinds)
+        scored = await rank_for_recall(memory, tx, caller, query, embedding, mode, butler, kinds, MAX_RECALLED)
         ids = [each.candidate.id for each in scored[:MAX_RECALLED]]
-        rows = await memories.fetch_many(tx, caller, ids, max_characters)
-        recent = await episodes.recent(tx, caller, butler, MAX_EPISODES, max_characters)
+        rows, recent = await memories.fetch_for_context(tx, caller, ids, butler, MAX_EPISODES, max_characters)
     # One that was erased in between has no row.
     best = [each for each in scored[:MAX_RECALLED] if each.candidate.id in rows]
     return Candidates(best, scored[MAX_RECALLED:], rows, recent)

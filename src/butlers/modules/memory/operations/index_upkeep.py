@@ -8,13 +8,12 @@ from typing import Any
 from butlers.caller import Caller
 from butlers.contract import JobResult
 from butlers.db import PlainConnection
-from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import vector_indexes
 from butlers.modules.memory.store.vector_indexes import VectorIndex
 
-MAX_IVFFLAT_ROWS = 5_000
-"""Up to this size an exact scan is as fast as an IVFFlat index built on an empty table; above it HNSW is faster."""
+MAX_IVFFLAT_ROWS = 2_500
+"""Up to this size comparing every vector is as fast as an HNSW index."""
 MIN_RECALL = 0.9
 """An HNSW index with a lower recall is rebuilt with more edges."""
 SAMPLE, NEAREST = 20, 10
@@ -43,14 +42,14 @@ async def maintain_indexes(memory: Memory, caller: Caller) -> JobResult:
     async with memory.database.owner_connection() as owner:
         await vector_indexes.finish_interrupted_rebuild(owner)
         for index in await vector_indexes.list_vector_indexes(owner):
-            before = await _measure(owner, index.memory_type)
+            before = await _measure(owner, index)
             decision, dense = _decide(index, before)
             report[index.table] = {"decision": decision, "before": _describe(index, before)}
             if dense is not None:
                 await vector_indexes.rebuild_as_hnsw(owner, index.table, dense=dense)
                 rebuilt.append(index.table)
         for index in await vector_indexes.list_vector_indexes(owner):
-            measured = await _measure(owner, index.memory_type) if index.table in rebuilt else None
+            measured = await _measure(owner, index) if index.table in rebuilt else None
             after = _describe(index, measured) if measured else report[index.table]["before"]
             report[index.table] = {**report[index.table], **after}
     return {"rebuilt": rebuilt, "indexes": report}
@@ -72,8 +71,8 @@ def _decide(index: VectorIndex, measured: IndexMeasurement | None) -> tuple[str,
     """Return the decision in words, and whether to rebuild with more edges; None keeps the index."""
     if index.rows <= MAX_IVFFLAT_ROWS:
         return f"kept: {index.rows} rows are few enough for an exact scan", None
-    if index.method == "ivfflat":
-        return f"rebuilt as HNSW: {index.rows} rows are too many for its IVFFlat lists", False
+    if index.method != vector_indexes.HNSW:
+        return f"rebuilt as HNSW: {index.rows} rows are too many for {index.method}", False
     if measured is not None and measured.recall < MIN_RECALL:
         recall = f"it found {measured.recall:.0%} of the nearest"
         if index.is_dense:
@@ -82,14 +81,14 @@ def _decide(index: VectorIndex, measured: IndexMeasurement | None) -> tuple[str,
     return "kept: its recall is high enough", None
 
 
-async def _measure(owner: PlainConnection, memory_type: MemoryType) -> IndexMeasurement | None:
+async def _measure(owner: PlainConnection, index: VectorIndex) -> IndexMeasurement | None:
     """Measure the recall of the nearest ten for a sample; return None for an empty table."""
-    queries = await vector_indexes.sample(owner, memory_type, SAMPLE)
+    queries = await vector_indexes.sample(owner, index.memory_type, SAMPLE)
     if not queries:
         return None
-    nearest = partial(vector_indexes.nearest_distances, owner, memory_type, queries, NEAREST)
-    exact, exact_seconds = await nearest(by_index=False)
-    found, index_seconds = await nearest(by_index=True)
+    nearest = partial(vector_indexes.nearest_distances, owner, index.memory_type, queries, NEAREST)
+    exact, exact_seconds = await nearest(method=None)
+    found, index_seconds = await nearest(method=index.method)
     expected = sum(len(each) for each in exact)
     # Compare distances, not ids: among equally near rows any is correct.
     correct = sum(_count_as_near(*pair) for pair in zip(exact, found, strict=True))

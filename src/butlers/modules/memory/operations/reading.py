@@ -21,7 +21,7 @@ from butlers.modules.memory.operations.search import Search
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories
 
-MIN_FUSION_DEPTH = 100
+MIN_CANDIDATES = 100
 """Candidates per arm where the score depends on more than their ranks."""
 _EMBED_TIMEOUT_SECONDS = 5.0
 # One more than a list shows, so that it can say that a content was cut.
@@ -44,7 +44,7 @@ async def search(
     """Return the best matches of the given types, each with the parts of its score."""
     query = validate_query(query)
     embedding, mode = await embed_query(memory, caller, query, mode)
-    depth = max(MIN_FUSION_DEPTH, limit) if mode is SearchMode.BLENDED else limit
+    depth = max(MIN_CANDIDATES, limit) if mode is SearchMode.BLENDED else limit
     async with memory.read_transaction(caller) as tx:
         matches = Search(memory, tx, caller, query, embedding, mode, scope, min_confidence, depth)
         best = ranking.rank_search(await matches.candidates(types), mode, depth)[:limit]
@@ -60,7 +60,8 @@ async def recall(
     query = validate_query(topic, "topic")
     embedding, mode = await embed_query(memory, caller, query, SearchMode(memory.config.retrieval.recall_mode))
     async with memory.read_transaction(caller) as tx:
-        best = (await rank_for_recall(memory, tx, caller, query, embedding, mode, scope, types))[:limit]
+        ranked = await rank_for_recall(memory, tx, caller, query, embedding, mode, scope, types, limit)
+        best = ranked[:limit]
         rows = await _fetch_recalled(tx, caller, best)
     receipts.record_found(memory, caller, ReceiptSource.RECALL, best)
     return [_to_result(rows[each.candidate.id], each) for each in best if each.candidate.id in rows]
@@ -84,15 +85,21 @@ async def rank_for_recall(
     mode: SearchMode,
     scope: str | None,
     types: Collection[MemoryType],
+    limit: int,
 ) -> list[ScoredMemory]:
-    """Return facts and rules by composite score, without marking them as referenced."""
+    """Return facts and rules by composite score, without marking them as referenced.
+
+    Both arms look 100 deep, because importance and recency can lift what they find there. Relevance fuses the
+    first of them only: fused 100 deep, two late ranks would outweigh the first rank of one arm.
+    """
     retrieval = memory.config.retrieval
-    depth = max(MIN_FUSION_DEPTH, retrieval.default_limit)
-    matches = Search(memory, tx, caller, query, embedding, mode, scope, retrieval.min_confidence, depth)
+    fused = max(retrieval.default_limit, limit)
+    depth = max(MIN_CANDIDATES, fused)
+    found = await Search(
+        memory, tx, caller, query, embedding, mode, scope, retrieval.min_confidence, depth, advice_only=True
+    ).candidates(types)
     weights = ScoreWeights(**retrieval.score_weights.model_dump())
-    return ranking.rank_recall(
-        await matches.candidates(types), weights, retrieval.maturity_importance.model_dump(), depth
-    )
+    return ranking.rank_recall(found, mode, weights, retrieval.maturity_importance.model_dump(), fused)
 
 
 async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> SearchResult:

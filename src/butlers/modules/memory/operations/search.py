@@ -1,35 +1,39 @@
-"""Candidate search: choice of the query plan for each memory type, and measures of the candidates."""
+"""Candidate search: one plan for each memory type, and one statement for the candidates of all of them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.lexical import (
-    ALL_TERMS,
-    MAX_SHORT_QUESTION,
-    MAX_TERMS,
-    TermSelection,
-    select_terms,
-    term_weights,
-)
+from butlers.modules.memory.domain.lexical import select_terms, term_weights
 from butlers.modules.memory.domain.model import MemoryType, SearchMode
 from butlers.modules.memory.domain.ranking import Candidate
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import search as queries
-from butlers.modules.memory.store.search import SearchPlan
+from butlers.modules.memory.store.search import (
+    MAX_COUNTED_ROWS,
+    PreparedQuestion,
+    Question,
+    SearchPlan,
+    Statistics,
+    TableEstimate,
+)
 
-MAX_EXACT_ROWS = 12_000
-MIN_GRAPH_ROWS = 5_000
-"""From this size on HNSW is faster than an exact scan, where it holds mostly rows in scope."""
-SMALL_SCOPE_ROWS = 1_000
-_MAX_COUNTED_ROWS = 100_000
+LANGUAGE = "english"
+MIN_GRAPH_ROWS = 2_500
+"""Up to this size comparing every vector is as fast as the HNSW index."""
+_GRAPH_ROW_COST = 10
+"""A row that the HNSW index finds costs as much as ten that are compared; those of other tenants count."""
+_MIN_GRAPH_DEPTH = 100
+"""Rows that the HNSW index is asked for at least."""
+_SETTLED_ROWS = 5_000
+"""Statistics of more memories than these are kept longer: collecting them takes longer, and they change slowly."""
+_SETTLED_SECONDS = 900.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Search:
-    """A query with its scope, mode and depth."""
+    """A question with its scope, mode and depth."""
 
     memory: Memory
     tx: Connection
@@ -40,73 +44,73 @@ class Search:
     scope: str | None
     min_confidence: float
     depth: int
-    _query_lexemes: Sequence[str] | None = None
+    advice_only: bool = False
+    """Whether rules that await inversion are left out."""
 
     async def candidates(self, types: Collection[MemoryType]) -> list[Candidate]:
         """Return the candidates of each type that the semantic and keyword arms find."""
-        found: list[Candidate] = []
-        for memory_type in sorted(types):
-            found += await queries.candidates(self.tx, self.caller, memory_type, await self.plan_for(memory_type))
-        if self.mode is SearchMode.BLENDED and self.embedding is not None:
-            return await self._measure(found, self.embedding)
-        return found
-
-    async def plan_for(self, memory_type: MemoryType) -> SearchPlan:
-        """Return the query plan for a memory type, chosen by the number of memories in scope."""
-        use_keywords = self.mode is not SearchMode.SEMANTIC
-        size = await self._count_in_scope(memory_type)
-        use_hnsw = size >= MIN_GRAPH_ROWS and await self._fills_hnsw_index(memory_type, size)
-        return SearchPlan(
-            scopes=self._scopes(memory_type),
+        prepared, statistics = await self._prepare()
+        kinds = sorted(types)
+        weights = term_weights(prepared.terms, [statistics[kind] for kind in kinds])
+        question = Question(self.question, self.embedding, self.memory.embedder.version.id, LANGUAGE, weights)
+        return await queries.candidates(
+            self.tx,
+            [self._plan(kind, prepared, statistics) for kind in kinds],
+            question,
             min_confidence=self.min_confidence,
             depth=self.depth,
-            embedding=self.embedding,
-            version=self.memory.embedder.version.id,
-            question=self.question if use_keywords else None,
-            terms=await self._select_terms(size) if use_keywords else ALL_TERMS,
-            is_exact=size <= MAX_EXACT_ROWS and not use_hnsw,
+            advice_only=self.advice_only,
+            with_neighbours=self.mode is SearchMode.BLENDED,
         )
 
-    async def _measure(self, found: Sequence[Candidate], embedding: Sequence[float]) -> list[Candidate]:
-        """Return the candidates with similarity and coverage, also where only one arm found them."""
-        terms = (await self._lexemes())[:MAX_TERMS]
-        version = self.memory.embedder.version.id
-        rows = await queries.measure(self.tx, self.caller, found, version, embedding, terms)
-        weights = term_weights(terms, [row["terms"] for row in rows.values()])
-        return [
-            each._replace(similarity=row["similarity"], coverage=weights.coverage(row["terms"]))
-            for each in found
-            if (row := rows.get(each.id))
-        ]
+    async def graphs(self) -> set[MemoryType]:
+        """Return the types whose HNSW index the vector arm reads."""
+        prepared, statistics = await self._prepare()
+        return {kind for kind in MemoryType if self._plan(kind, prepared, statistics).uses_graph}
 
-    def _scopes(self, memory_type: MemoryType) -> Sequence[str] | None:
-        memory = self.memory
-        return memory.butlers(self.scope) if memory_type is MemoryType.EPISODE else memory.scopes(self.scope)
+    async def _prepare(self) -> tuple[PreparedQuestion, Statistics]:
+        """Return the terms of the question and the statistics of the scope, which are cached."""
+        cache, key = self.memory.search_statistics, (self.caller.tenant, self.scope)
+        statistics = cache.find(key)
+        prepared = await queries.prepare(
+            self.tx,
+            self.caller,
+            self.question,
+            LANGUAGE,
+            scopes=self.memory.scopes(self.scope),
+            butlers=self.memory.butlers(self.scope),
+            loads_statistics=statistics is None,
+        )
+        if prepared.statistics is not None:
+            statistics = prepared.statistics
+            is_settled = sum(each.size for each in statistics.values()) > _SETTLED_ROWS
+            cache.put(key, statistics, _SETTLED_SECONDS if is_settled else None)
+        return prepared, statistics or {}
 
-    async def _count_in_scope(self, memory_type: MemoryType) -> int:
-        scopes = self._scopes(memory_type)
-        key = (self.caller.tenant, memory_type, tuple(scopes) if scopes else None)
-        return await self.memory.scope_counts.get(
-            key, lambda: queries.count_in_scope(self.tx, self.caller, memory_type, scopes, _MAX_COUNTED_ROWS)
+    def _plan(self, memory_type: MemoryType, prepared: PreparedQuestion, statistics: Statistics) -> SearchPlan:
+        memory, (size, shares) = self.memory, statistics[memory_type]
+        is_episode = memory_type is MemoryType.EPISODE
+        table = prepared.tables[memory_type]
+        if size == MAX_COUNTED_ROWS:
+            size = max(size, table.rows)
+        return SearchPlan(
+            memory_type,
+            memory.butlers(self.scope) if is_episode else memory.scopes(self.scope),
+            uses_graph(size, self.depth, table),
+            None if self.mode is SearchMode.SEMANTIC else select_terms(prepared.terms, shares, size),
         )
 
-    async def _fills_hnsw_index(self, memory_type: MemoryType, size: int) -> bool:
-        """Whether at least half of the HNSW index is in scope, so that few neighbours it finds are filtered out."""
-        rows = await self.memory.hnsw_rows.get(memory_type, lambda: queries.hnsw_index_rows(self.tx, memory_type))
-        return rows is not None and 2 * size >= rows
 
-    async def _select_terms(self, size: int) -> TermSelection:
-        """Return the terms to look up: all in a small scope, the selective ones otherwise."""
-        if size <= SMALL_SCOPE_ROWS and len(self.question) <= MAX_SHORT_QUESTION:
-            return ALL_TERMS
-        frequencies: Mapping[str, float] = {}
-        if size > SMALL_SCOPE_ROWS:
-            load = partial(queries.term_frequencies, self.tx)
-            frequencies = await self.memory.term_frequencies.get(self.caller.tenant, load)
-        return select_terms(await self._lexemes(), frequencies, size, self.depth)
+async def graphs_to_read(memory: Memory, tx: Connection, caller: Caller, scope: str, depth: int) -> set[MemoryType]:
+    """Return the types whose HNSW index is read for the nearest memories in a scope; others are compared exactly."""
+    return await Search(memory, tx, caller, "", None, SearchMode.SEMANTIC, scope, 0.0, depth).graphs()
 
-    async def _lexemes(self) -> Sequence[str]:
-        """Return the lexemes of the question; fetched once."""
-        if self._query_lexemes is None:
-            self._query_lexemes = await queries.query_lexemes(self.tx, self.question)
-        return self._query_lexemes
+
+def uses_graph(size: int, depth: int, table: TableEstimate) -> bool:
+    """Return whether the HNSW index of a table reads less than a comparison of the `size` vectors in scope.
+
+    The index finds the rows of all tenants, so it reads the more, the smaller the share in scope is.
+    """
+    if not table.has_graph or size < MIN_GRAPH_ROWS:
+        return False
+    return size * size >= _GRAPH_ROW_COST * max(depth, _MIN_GRAPH_DEPTH) * table.rows

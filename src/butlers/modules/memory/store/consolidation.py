@@ -230,8 +230,10 @@ async def nearest(
     version: UUID,
     scopes: Sequence[str],
     limit: int,
+    *,
+    uses_graph: bool,
 ) -> list[Known]:
-    """The live facts or rules nearest to any of these episodes."""
+    """The live facts or rules nearest to any of these episodes, by the HNSW index or exact."""
     rows = _sql.nearest_to_episodes(
         tx,
         tenant_id=caller.tenant,
@@ -239,6 +241,7 @@ async def nearest(
         episode_ids=list(episode_ids),
         version=version,
         scopes=list(scopes),
+        uses_graph=uses_graph,
         max_rows=limit,
         max_characters=MAX_KNOWN_CHARACTERS + 1,
     )

@@ -1,9 +1,7 @@
 """Queries on the episodes table."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from butlers.caller import Caller
@@ -29,11 +27,3 @@ async def insert(
         **asdict(episode),
     )
     return row["id"], row["expires_at"]
-
-
-async def recent(
-    tx: Connection, caller: Caller, butler: str, limit: int, max_characters: int
-) -> Sequence[Mapping[str, Any]]:
-    """The latest live episodes of a butler, newest first, contents cut after so many characters."""
-    rows = _sql.recent(tx, tenant_id=caller.tenant, butler=butler, max_rows=limit, max_characters=max_characters)
-    return [dict(row) async for row in rows]

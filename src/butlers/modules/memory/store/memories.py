@@ -46,6 +46,23 @@ async def fetch_many(tx: Connection, caller: Caller, ids: Sequence[UUID], max_ch
     return {row["id"]: dict(row) async for row in rows}
 
 
+async def fetch_for_context(
+    tx: Connection, caller: Caller, ids: Sequence[UUID], butler: str, max_episodes: int, max_characters: int
+) -> tuple[dict[UUID, Record], list[Record]]:
+    """These facts and rules by id, and a butler's latest live episodes; contents cut after so many characters."""
+    rows = _sql.fetch_for_context(
+        tx,
+        tenant_id=caller.tenant,
+        ids=list(ids),
+        butler=butler,
+        max_episodes=max_episodes,
+        max_characters=max_characters,
+    )
+    fetched: list[Record] = [dict(row) async for row in rows]
+    recent = [row for row in fetched if row["memory_type"] == MemoryType.EPISODE]
+    return {row["id"]: row for row in fetched if row["memory_type"] != MemoryType.EPISODE}, recent
+
+
 async def get(
     tx: Connection, caller: Caller, memory_type: MemoryType, memory_id: UUID, *, counted: bool
 ) -> Record | None:

@@ -1,128 +1,142 @@
-"""Queries of a search: the vector and keyword arms of one memory type, and the measures of a blended search."""
+"""Queries of a search: the statistics its plan is made from, and the candidates of both arms."""
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
-
-from asyncpg import Record
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.lexical import ALL_TERMS, TermSelection
+from butlers.modules.memory.domain.lexical import TermSelection, TermShares
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.domain.ranking import Candidate
 from butlers.modules.memory.domain.text import truncate_query
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("search")
+MAX_COUNTED_ROWS = 100_000
+_MAX_SAMPLED, _MAX_COUNTED_TERMS = 3_000, 1_000
 MAX_RANKED_ROWS = 5_000
-"""Rows that the keyword arm ranks at most, however common its terms are."""
-_OVERFETCH = 3
-_ALL_ROWS = 2**31
+"""Rows that the keyword arm ranks at most, if its terms have more matches than expected."""
+
+
+class TableEstimate(NamedTuple):
+    """The estimated rows of a table, of all tenants, and whether its vector index is an HNSW index."""
+
+    rows: int
+    has_graph: bool
+
+
+class TypeStatistics(NamedTuple):
+    """The memories of one type in scope, and the shares of the tenant's that have each common term."""
+
+    size: int
+    shares: TermShares
+
+
+Statistics = Mapping[MemoryType, TypeStatistics]
+
+
+class PreparedQuestion(NamedTuple):
+    """The lexemes of a question, the state of the tables, and the statistics if they were requested."""
+
+    terms: Sequence[str]
+    tables: Mapping[MemoryType, TableEstimate]
+    statistics: Statistics | None
 
 
 class SearchPlan(NamedTuple):
-    """The arms of a search in one memory type, and their limits."""
+    """The scopes, the vector arm and the terms of a search in one memory type."""
 
+    memory_type: MemoryType
     scopes: Sequence[str] | None
-    min_confidence: float
-    depth: int
-    embedding: Sequence[float] | None = None
-    version: UUID | None = None
-    question: str | None = None
-    terms: TermSelection = ALL_TERMS
-    is_exact: bool = True
-    """Whether the vector arm compares every vector in scope instead of reading the vector index."""
+    uses_graph: bool
+    """Whether the vector arm reads the HNSW index instead of comparing every vector in scope."""
+    terms: TermSelection | None
+    """The terms that the keyword arm looks up; None without a keyword arm."""
 
 
-async def candidates(tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan) -> list[Candidate]:
-    """The memories that either arm finds."""
-    if plan.is_exact:
-        rows = await _fetch_rows(tx, caller, memory_type, plan, plan.depth * _OVERFETCH)
-        if plan.embedding is not None and _needs_full_scan(rows, plan.depth):
-            rows = await _fetch_rows(tx, caller, memory_type, plan, _ALL_ROWS)
-    else:
-        # Whether the vector index pays off depends on the tenant, so the plan is not shared.
-        await _sql.set_plan_cache_mode(tx, mode="force_custom_plan")
-        rows = await _fetch_rows(tx, caller, memory_type, plan, plan.depth)
-        await _sql.set_plan_cache_mode(tx, mode="force_generic_plan")
-    return [
-        Candidate(memory_type, **{name: value for name, value in row.items() if name != "compared"})
-        for row in rows
-        if row["id"] is not None
-    ]
+class Question(NamedTuple):
+    """The question of a search, its vector and the weights of its terms."""
+
+    text: str
+    embedding: Sequence[float] | None
+    version: UUID
+    language: str
+    weights: Mapping[str, float]
 
 
-def _needs_full_scan(rows: Sequence[Record], depth: int) -> bool:
-    """Whether the confidence filter dropped so many of the nearest that more have to be compared.
-
-    The statement returns a row even where it finds nothing.
-    """
-    nearest = sum(row["semantic_rank"] is not None for row in rows)
-    return nearest < depth and bool(rows[0]["compared"] == depth * _OVERFETCH)
-
-
-async def _fetch_rows(
-    tx: Connection, caller: Caller, memory_type: MemoryType, plan: SearchPlan, reach: int
-) -> list[Record]:
-    settings = plan._asdict()
-    terms: TermSelection = settings.pop("terms")
-    rows = _sql.candidates(
-        tx,
-        tenant_id=caller.tenant,
-        memory_type=memory_type,
-        reach=reach,
-        single_terms=terms.single,
-        first_terms=[first for first, _ in terms.pairs],
-        second_terms=[second for _, second in terms.pairs],
-        fallback_terms=terms.fallback,
-        max_ranked=MAX_RANKED_ROWS,
-        **settings,
-    )
-    return [row async for row in rows]
-
-
-async def measure(
+async def prepare(
     tx: Connection,
     caller: Caller,
-    candidates: Iterable[Candidate],
-    version_id: UUID,
-    embedding: Sequence[float],
-    terms: Collection[str],
-) -> dict[UUID, Record]:
-    """The similarity and the matching terms of each candidate, by id."""
-    rows = _sql.measure(
+    question: str,
+    language: str,
+    *,
+    scopes: Sequence[str] | None,
+    butlers: Sequence[str] | None,
+    loads_statistics: bool,
+) -> PreparedQuestion:
+    """The lexemes of a question and what its plan is made from."""
+    row = await _sql.prepare(
         tx,
         tenant_id=caller.tenant,
-        version=version_id,
-        embedding=embedding,
-        terms=list(terms),
-        ids=[candidate.id for candidate in candidates],
+        language=language,
+        question=truncate_query(question),
+        loads_statistics=loads_statistics,
+        scopes=scopes,
+        butlers=butlers,
+        max_counted=MAX_COUNTED_ROWS,
+        max_sampled=_MAX_SAMPLED,
+        max_terms=_MAX_COUNTED_TERMS,
     )
-    return {row["id"]: row async for row in rows}
+    tables = {MemoryType(name): TableEstimate(**values) for name, values in row["tables"].items()}
+    statistics = {MemoryType(name): _type_statistics(values) for name, values in (row["statistics"] or {}).items()}
+    return PreparedQuestion(row["terms"], tables, statistics if loads_statistics else None)
 
 
-async def count_in_scope(
-    tx: Connection, caller: Caller, memory_type: MemoryType, scopes: Sequence[str] | None, limit: int
-) -> int:
-    """The number of live memories in scope, counted up to `limit`."""
-    return int(
-        await _sql.count_in_scope(tx, tenant_id=caller.tenant, memory_type=memory_type, scopes=scopes, max_rows=limit)
+def _type_statistics(values: Mapping[str, Any]) -> TypeStatistics:
+    sampled, counts = values["sampled"], values["counts"]
+    is_complete = sampled < _MAX_SAMPLED and len(counts) < _MAX_COUNTED_TERMS
+    shares = {term: count / sampled for term, count in counts.items()}
+    return TypeStatistics(values["size"], TermShares(shares, 0.0 if is_complete else 1 / sampled))
+
+
+async def candidates(
+    tx: Connection,
+    plans: Sequence[SearchPlan],
+    question: Question,
+    *,
+    min_confidence: float,
+    depth: int,
+    advice_only: bool,
+    with_neighbours: bool,
+) -> list[Candidate]:
+    """The memories that either arm finds, in the current tenant."""
+    rows = _sql.candidates(
+        tx,
+        plans=[_to_json(plan) for plan in plans],
+        advice_only=advice_only,
+        with_neighbours=with_neighbours,
+        min_confidence=min_confidence,
+        depth=depth,
+        embedding=question.embedding,
+        version=question.version,
+        language=question.language,
+        question=truncate_query(question.text),
+        max_ranked=MAX_RANKED_ROWS,
+        weighted_terms=list(question.weights),
+        term_weights=list(question.weights.values()),
     )
+    return [Candidate(**{**row, "memory_type": MemoryType(row["memory_type"])}) async for row in rows]
 
 
-async def hnsw_index_rows(tx: Connection, memory_type: MemoryType) -> int | None:
-    """The estimated rows, of all tenants, in the HNSW index of a type; None where it has none."""
-    rows: int | None = await _sql.hnsw_index_rows(tx, index_name=f"{memory_type}s_embedding")
-    return rows
-
-
-async def term_frequencies(tx: Connection) -> dict[str, float]:
-    """The share of the tenant's facts that have a term, for common terms."""
-    return {row["term"]: row["share"] async for row in _sql.term_frequencies(tx)}
-
-
-async def query_lexemes(tx: Connection, question: str) -> list[str]:
-    """The lexemes of a question, in the order they come in."""
-    lexemes: list[str] = await _sql.query_lexemes(tx, question=truncate_query(question))
-    return lexemes
+def _to_json(plan: SearchPlan) -> dict[str, Any]:
+    terms = plan.terms
+    return {
+        "memory_type": plan.memory_type.value,
+        "scopes": None if plan.scopes is None else list(plan.scopes),
+        "uses_graph": plan.uses_graph,
+        "single": None if terms is None else list(terms.single),
+        "first": [] if terms is None else [first for first, _ in terms.pairs],
+        "second": [] if terms is None else [second for _, second in terms.pairs],
+        "fallback": [] if terms is None else list(terms.fallback),
+    }

@@ -10,6 +10,8 @@ from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("vector_indexes")
+HNSW = "hnsw"
+"""The method of an index that searches read: HNSW of vectors in half precision."""
 _DENSE = "ef_construction=200"
 
 
@@ -77,14 +79,14 @@ async def nearest_distances(
     memories: Sequence[tuple[str, UUID]],
     limit: int,
     *,
-    by_index: bool,
+    method: str | None,
 ) -> tuple[list[list[float]], float]:
-    """The distances of each memory's nearest neighbours, exact or by the index, and the seconds it took."""
-    statement = _sql.nearest_indexed if by_index else _sql.nearest_exact
+    """The distances of each memory's nearest neighbours, by an index of that method or exact, and the seconds."""
+    statement = {None: _sql.nearest_exact, HNSW: _sql.nearest_by_graph}.get(method, _sql.nearest_by_whole_vectors)
     distances = []
     started = time.perf_counter()
     async with owner.transaction():
-        if by_index:
+        if method:
             await _sql.force_vector_index(owner)
         for tenant, memory_id in memories:
             rows = statement(owner, memory_type=memory_type, tenant_id=tenant, id=memory_id, max_rows=limit)

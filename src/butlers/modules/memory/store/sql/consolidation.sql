@@ -207,31 +207,22 @@ select id, butler, status, started_at, finished_at, episodes, facts_created, fac
  order by started_at desc, id
  limit 1;
 
--- name: nearest_to_episodes(tenant_id, memory_type, episode_ids, version, scopes, max_rows, max_characters)
+-- name: nearest_to_episodes(tenant_id, memory_type, episode_ids, version, scopes, uses_graph, max_rows, max_characters)
 -- The live facts or rules nearest to any of these episodes, the nearest first; contents cut after so many characters.
 with nearest as (
-    select m.id, min(m.distance) as distance
+    select n.id, max(n.similarity) as similarity
       from episodes e
-     cross join lateral (
-         select m.id, m.embedding <=> e.embedding as distance
-           from memories m
-          where m.tenant_id = :tenant_id
-            and m.memory_type = :memory_type
-            and m.embedding_version_id = :version
-            and m.is_live
-            and not m.awaits_inversion
-            and m.scope = any (:scopes)
-          order by m.embedding <=> e.embedding
-          limit :max_rows
-     ) m
+     cross join lateral nearest_memories(
+               :memory_type, :scopes, :uses_graph, true, 0, :max_rows, e.embedding, :version
+           ) n
      where e.tenant_id = :tenant_id
        and e.id = any (:episode_ids)
        and e.embedding_version_id = :version
-     group by m.id
-     order by 2
+     group by n.id
+     order by 2 desc
      limit :max_rows
 )
 select m.id, m.subject, m.predicate, left(m.content, :max_characters) as content, m.permanence, m.maturity, m.scope
   from nearest
   join memories m on m.tenant_id = :tenant_id and m.memory_type = :memory_type and m.id = nearest.id
- order by nearest.distance, m.created_at desc, m.id;
+ order by nearest.similarity desc, m.created_at desc, m.id;

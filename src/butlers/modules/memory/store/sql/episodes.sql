@@ -9,13 +9,3 @@ values (
     :embedding_version_id, :importance, now() + make_interval(days => :ttl_days), :metadata
 )
 returning id, expires_at;
-
--- name: recent(tenant_id, butler, max_rows, max_characters)
--- The latest live episodes of a butler, long contents cut.
-select id, left(content, :max_characters) as content, created_at
-  from episodes
- where tenant_id = :tenant_id
-   and butler = :butler
-   and (expires_at is null or expires_at > now())
- order by created_at desc, id
- limit :max_rows;

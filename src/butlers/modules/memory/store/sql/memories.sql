@@ -36,6 +36,25 @@ select memory_type, id, left(content, :max_characters) as content, subject, pred
  where tenant_id = :tenant_id
    and id = any (:ids::uuid[]);
 
+-- name: fetch_for_context(tenant_id, ids, butler, max_episodes, max_characters)
+-- These facts and rules and the latest live episodes of a butler, newest first; long contents cut.
+select memory_type, id, left(content, :max_characters) as content, subject, predicate, maturity, effectiveness_score,
+       created_at
+  from memories
+ where tenant_id = :tenant_id
+   and memory_type <> 'episode'
+   and id = any (:ids::uuid[])
+union all
+(
+    select 'episode', id, left(content, :max_characters), null, null, null, null, created_at
+      from episodes
+     where tenant_id = :tenant_id
+       and butler = :butler
+       and (expires_at is null or expires_at > now())
+     order by created_at desc, id
+     limit :max_episodes
+);
+
 -- name: get_fact(tenant_id, id)^
 -- A whole fact in any state; counts a reference.
 update facts

@@ -1,6 +1,9 @@
 -- name: list_vector_indexes()
--- The vector index of each table: its method, size and options, and the table's estimated rows.
-select t.relname as "table", i.relname as "index", am.amname as method, greatest(t.reltuples, 0)::bigint as rows,
+-- The vector index of each table: its method, size and options, and the table's estimated rows. A graph holds half
+-- precision, so its column is an expression; one of whole vectors counts as another method.
+select t.relname as "table", i.relname as "index",
+       case when am.amname = 'hnsw' and x.indexprs is null then 'hnsw, whole vectors' else am.amname end as method,
+       greatest(t.reltuples, 0)::bigint as rows,
        pg_relation_size(i.oid) as bytes, coalesce(i.reloptions, '{}') as options
   from pg_index x
   join pg_class i on i.oid = x.indexrelid
@@ -72,8 +75,8 @@ select (m.embedding <=> origin.embedding) + 0 as distance
  order by distance
  limit :max_rows;
 
--- name: nearest_indexed(memory_type, tenant_id, id, max_rows)
--- The distances of a memory's nearest neighbours, in the order the vector index gives.
+-- name: nearest_by_whole_vectors(memory_type, tenant_id, id, max_rows)
+-- The distances of a memory's nearest neighbours, in the order that an index of whole vectors gives.
 with origin as materialized (
     select embedding, embedding_version_id
       from memories
@@ -89,6 +92,26 @@ select embedding <=> (select embedding from origin) as distance
    and is_live
  order by embedding <=> (select embedding from origin)
  limit :max_rows;
+
+-- name: nearest_by_graph(memory_type, tenant_id, id, max_rows)
+-- The distances of a memory's nearest neighbours among those that an HNSW index finds for a search of depth 100.
+with origin as materialized (
+    select embedding, embedding_version_id
+      from memories
+     where tenant_id = :tenant_id
+       and memory_type = :memory_type
+       and id = :id
+), found as materialized (
+    select embedding <=> (select embedding from origin) as distance
+      from memories
+     where tenant_id = :tenant_id
+       and memory_type = :memory_type
+       and embedding_version_id = (select embedding_version_id from origin)
+       and is_live
+     order by embedding::halfvec(384) <=> (select embedding from origin)::halfvec(384)
+     limit 100
+)
+select distance from found order by distance limit :max_rows;
 
 -- Index names can't be parameters, and CREATE INDEX CONCURRENTLY can't run inside a function: three statements each.
 
@@ -106,29 +129,29 @@ drop index concurrently if exists episodes_embedding_next;
 
 -- name: build_facts()!
 -- Builds an HNSW index beside the one in use.
-create index concurrently facts_embedding_next on facts using hnsw (embedding vector_cosine_ops);
+create index concurrently facts_embedding_next on facts using hnsw ((embedding::halfvec(384)) halfvec_cosine_ops);
 
 -- name: build_rules()!
 -- Builds an HNSW index beside the one in use.
-create index concurrently rules_embedding_next on rules using hnsw (embedding vector_cosine_ops);
+create index concurrently rules_embedding_next on rules using hnsw ((embedding::halfvec(384)) halfvec_cosine_ops);
 
 -- name: build_episodes()!
 -- Builds an HNSW index beside the one in use.
-create index concurrently episodes_embedding_next on episodes using hnsw (embedding vector_cosine_ops);
+create index concurrently episodes_embedding_next on episodes using hnsw ((embedding::halfvec(384)) halfvec_cosine_ops);
 
 -- name: build_dense_facts()!
 -- Builds an HNSW index with more edges, where the ordinary one has too little recall.
-create index concurrently facts_embedding_next on facts using hnsw (embedding vector_cosine_ops)
+create index concurrently facts_embedding_next on facts using hnsw ((embedding::halfvec(384)) halfvec_cosine_ops)
   with (m = 32, ef_construction = 200);
 
 -- name: build_dense_rules()!
 -- Builds an HNSW index with more edges, where the ordinary one has too little recall.
-create index concurrently rules_embedding_next on rules using hnsw (embedding vector_cosine_ops)
+create index concurrently rules_embedding_next on rules using hnsw ((embedding::halfvec(384)) halfvec_cosine_ops)
   with (m = 32, ef_construction = 200);
 
 -- name: build_dense_episodes()!
 -- Builds an HNSW index with more edges, where the ordinary one has too little recall.
-create index concurrently episodes_embedding_next on episodes using hnsw (embedding vector_cosine_ops)
+create index concurrently episodes_embedding_next on episodes using hnsw ((embedding::halfvec(384)) halfvec_cosine_ops)
   with (m = 32, ef_construction = 200);
 
 -- name: drop_facts()!
