@@ -22,6 +22,7 @@ PAGE_ORDER = (
     "quality",
     "finding",
     "storing",
+    "imports",
     "entities",
     "embedding",
     "upkeep",

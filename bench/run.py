@@ -16,6 +16,7 @@ BENCHES = (
     "quality",
     "finding",
     "writes",
+    "imports",
     "entities",
     "embedding",
     "maintenance",

@@ -20,7 +20,7 @@ REFUSALS = [
     (("entity get", "x"), f"ENTITY_ID is not an id. Send an ENTITY_ID from {FROM_ENTITIES}."),
     (("entity update", NOWHERE), "the change is empty. Send a --canonical-name, aliases or metadata."),
     (("entity create", "Ada", "alien"), "TYPE: Input should be 'person', 'organization', 'place' or 'other'."),
-    (("retract-from",), "one origin is needed. Send either a --session or an --episode."),
+    (("retract-from",), "one origin is needed. Send a --session, an --episode or an --import."),
     (("retract-from", "--session", "x"), "--session is not an id. Send the session's UUID, or leave it out."),
     (("search", "x", "--limit", "1000"), "--limit: Input should be less than or equal to 100."),
     (("context", "x", "--token-budget", "1"), "--token-budget: Input should be greater than or equal to 16."),

@@ -8,13 +8,13 @@ from fastmcp import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from butlers.host.session_summary import (
+from butlers.modules.memory.domain.context_block import fact_line, rule_line
+from butlers.session_summary import (
     MAX_ANSWER_CHARACTERS,
     MAX_PROMPT_CHARACTERS,
     remove_injected,
     summarize_session,
 )
-from butlers.modules.memory.domain.context_block import fact_line, rule_line
 from host.session_fixtures import LONG_MEMORY_TIMEOUT, THINK_RUNTIME, write_program
 
 TEA = "drinks green tea with milk"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import backups, connecting, hooks, jobs, keys, lifecycle, memory, sessions
+from butlers.cli import backups, connecting, hooks, importing, jobs, keys, lifecycle, memory, sessions
 
 app = typer.Typer(
     name="butlers",
@@ -32,8 +32,9 @@ def options(
     """Run long-running agents with memory."""
 
 
-for command in (*lifecycle.COMMANDS, *sessions.COMMANDS, *connecting.COMMANDS, *backups.COMMANDS):
-    app.command(command.__name__.rstrip("_"))(command)
+for module in (lifecycle, sessions, connecting, importing, backups):
+    for command in module.COMMANDS:
+        app.command(command.__name__.rstrip("_"))(command)
 app.add_typer(keys.app, name="key")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(hooks.app, name="hook")

@@ -1,4 +1,4 @@
-"""The `butlers memory export` and `import` commands."""
+"""The `butlers memory export`, `import` and `imports` commands."""
 
 import os
 import shutil
@@ -8,17 +8,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TextIO
+from typing import Annotated, BinaryIO, TextIO
 
 import typer
 
 from butlers.cli.memory_client import Tenant, open_memory
-from butlers.cli.output import AsJson, Folder, command, show
+from butlers.cli.output import HERE, AsJson, Folder, command, show
 from butlers.cli.progress import progress
+from butlers.cli.transfer_speed import transfer_speed
 from butlers.errors import InvalidInput
 
 STREAM = Path("-")
-_MIN_SECONDS = 0.001
+OWN_FORMAT = "butlers"
 
 
 @command
@@ -30,22 +31,37 @@ async def export(
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Include vectors, so that the import needs no model.")
     ] = False,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="butlers: everything, to import again. mcp-memory: what is live, for the MCP memory server. "
+            "markdown: what is live, to read and to compare.",
+        ),
+    ] = OWN_FORMAT,
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export a snapshot of one tenant as JSON Lines.
+    """Export a snapshot of one tenant, as JSON Lines or as Markdown.
 
     Example: `butlers memory export . memories.jsonl`
     """
     from butlers.cli import memory_views
-    from butlers.modules.memory.operations import export_import
+    from butlers.modules.memory.operations import export_import, readable_export
 
+    _check_export_format(format_, (OWN_FORMAT, *readable_export.FORMATS), vectors=vectors)
     started = time.monotonic()
     async with open_memory(folder, tenant) as (memory, caller):
         with _open_output(file) as out, progress("exporting") as update:
             write = _writer(file, out)
-            header = await export_import.export_tenant(memory, caller, write, vectors=vectors, progress=update)
-    summary = {"tenant": header.tenant, "exported": header.counts} | _speed(header.memories, started)
+            if format_ == OWN_FORMAT:
+                header = await export_import.export_tenant(memory, caller, write, vectors=vectors, progress=update)
+                counts, memories = {str(kind): number for kind, number in header.counts.items()}, header.memories
+            else:
+                counts = dict(await readable_export.export_readable(memory, caller, format_, write, progress=update))
+                memories = sum(counts.values()) - counts.get("entity", 0)
+    summary = {"tenant": caller.tenant, "exported": counts} | transfer_speed(memories, started)
     # An export to stdout writes nothing else there.
     show(summary, memory_views.transfer, as_json=as_json, to_stderr=file == STREAM)
 
@@ -73,10 +89,31 @@ async def import_(
             with progress("importing") as update:
                 report = await export_import.import_file(memory, caller, source, merge=merge, progress=update)
     summary = {"tenant": caller.tenant, "imported": report.imported, "skipped": report.skipped}
-    show(summary | _speed(report.memories, started), memory_views.transfer, as_json=as_json)
+    show(summary | transfer_speed(report.memories, started), memory_views.transfer, as_json=as_json)
 
 
-COMMANDS = (export, import_)
+@command
+async def imports(folder: Folder = HERE, tenant: Tenant = None, as_json: AsJson = False) -> None:
+    """List the newest imports, each with the id that `butlers memory retract-from --import` takes.
+
+    Example: `butlers memory imports .`
+    """
+    from butlers.cli import import_views
+    from butlers.modules.memory.operations import foreign_import
+
+    async with open_memory(folder, tenant) as (memory, caller):
+        found = await foreign_import.list_imports(memory, caller)
+    show(found, import_views.imports, as_json=as_json)
+
+
+COMMANDS = (export, import_, imports)
+
+
+def _check_export_format(name: str, names: tuple[str, ...], *, vectors: bool) -> None:
+    if name not in names:
+        raise InvalidInput(f"there is no format {name[:50]}", hint=f"Choose one of {', '.join(names)}.")
+    if vectors and name != OWN_FORMAT:
+        raise InvalidInput("only the format butlers holds vectors", hint="Leave --vectors out.")
 
 
 @contextmanager
@@ -138,8 +175,3 @@ def _open_input(file: Path) -> Iterator[BinaryIO]:
         raise InvalidInput(f"{file} can't be read: {error.strerror}", hint="Choose an exported file.") from None
     with source:
         yield source
-
-
-def _speed(memories: int, started: float) -> dict[str, Any]:
-    seconds = max(time.monotonic() - started, _MIN_SECONDS)
-    return {"memories": memories, "seconds": round(seconds, 1), "memories_per_second": round(memories / seconds, 1)}

@@ -20,6 +20,9 @@ async def retract_from(
         str | None, typer.Option(help="Retract all that this session stored, and all derived from it.")
     ] = None,
     episode: Annotated[str | None, typer.Option(help="Retract this episode, and all derived from it.")] = None,
+    import_id: Annotated[
+        str | None, typer.Option("--import", metavar="ID", help="Retract all that this import brought.")
+    ] = None,
     include_corroborated: Annotated[
         bool, typer.Option("--include-corroborated", help="Also retract memories that other episodes corroborate.")
     ] = False,
@@ -29,7 +32,7 @@ async def retract_from(
     tenant: Tenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Retract all memories that came from a session or an episode. The command lists them and asks first.
+    """Retract all memories that came from a session, an episode or an import. The command lists them and asks first.
 
     Example: `butlers memory retract-from . --session 3f2a8c1e-…`
     """
@@ -38,7 +41,8 @@ async def retract_from(
 
     if undo and dry_run:
         raise InvalidInput("--undo has no dry run", hint="Leave --dry-run out.")
-    given = {"session_id": session, "episode_id": episode, "undo": undo, "include_corroborated": include_corroborated}
+    given: dict[str, Any] = {"session_id": session, "episode_id": episode, "import_id": import_id}
+    given |= {"undo": undo, "include_corroborated": include_corroborated}
     arguments = validate_arguments(tool, given)
     async with open_memory(folder, tenant) as (memory, caller):
 

@@ -164,7 +164,9 @@ def retraction(answer: Mapping[str, Any]) -> RenderableType:
         }
         for memory in answer["found"]
     ]
-    table = TextTable("state | memory / content / id / corroborated_by:", rows)
+    table: RenderableType = TextTable("state | memory / content / id / corroborated_by:", rows)
+    if answer.get("total", 0) > len(rows):
+        table = Group(table, Text(f"{len(rows)} of {answer['total']:,} memories"))
     if answer["dry_run"]:
         return Group(table, Text("Nothing was changed."))
     counts = ", ".join(f"{count} {kind}" for kind, count in answer["retracted"].items())

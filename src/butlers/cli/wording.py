@@ -27,7 +27,9 @@ def _shown(name: str, metadata: tuple[Any, ...]) -> str:
     for each in metadata:
         if isinstance(each, ArgumentInfo):
             return str(each.metavar or name.upper()).strip("[].")
-        if declared := [word for word in getattr(each, "param_decls", None) or () if word.startswith("--")]:
+        # In an annotation, Typer takes the first name of an option for its default.
+        words = (getattr(each, "default", None), *(getattr(each, "param_decls", None) or ()))
+        if declared := [word for word in words if isinstance(word, str) and word.startswith("--")]:
             return str(declared[0])
     return "--" + name.replace("_", "-")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from butlers.agents import Agent
 from butlers.hooks.event import HookEvent, short_id
-from butlers.host.session_summary import summarize_session
+from butlers.session_summary import summarize_session
 from butlers.transcripts import FORMATS, Transcript, Turn, read_entries, read_transcript
 
 _MAX_PROMPTS = 5

@@ -19,7 +19,7 @@ from butlers.host.leases import hold_lease
 from butlers.host.runtimes.runtime import Runtime, RuntimeResult, SessionTask
 from butlers.host.session_queue import QueueSlot, SessionQueue
 from butlers.host.session_records import NewSession, SessionOutcome
-from butlers.host.session_summary import summarize_session
+from butlers.session_summary import summarize_session
 
 if TYPE_CHECKING:
     from butlers.host.local_client import LocalToolClient

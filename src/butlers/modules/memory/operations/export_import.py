@@ -44,6 +44,7 @@ _EXPORT_TIMEOUT_SECONDS = 600.0
 class ImportReport:
     """Records imported, and records skipped because they existed."""
 
+    id: UUID
     header: Header
     imported: Mapping[RecordKind, int]
     skipped: Mapping[RecordKind, int]
@@ -109,24 +110,40 @@ async def import_file(
     """
     index = await asyncio.to_thread(export_format.index_file, file)
     async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
-        await export_import.disable_idle_timeout(tx)
-        await _require_import_target(tx, caller, merge=merge)
-        importer = _Importer(memory, caller, tx, index, merge=merge)
-        for batch in _batches(export_format.read_lines(file)):
-            await importer.write(batch)
-            progress(importer.done, index.header.records)
-        return await importer.finish()
+        await lock_target(tx, caller)
+        if not merge and await export_import.has_records(tx, caller):
+            raise AlreadyExists(
+                f"the tenant {caller.tenant} is not empty",
+                hint="Name an empty tenant with --tenant, or add to this one with --merge.",
+            )
+        return await import_indexed(memory, caller, tx, file, index, merge=merge, progress=progress)
 
 
-async def _require_import_target(tx: Connection, caller: Caller, *, merge: bool) -> None:
+async def import_indexed(
+    memory: Memory,
+    caller: Caller,
+    tx: Connection,
+    file: BinaryIO,
+    index: FileIndex,
+    *,
+    merge: bool,
+    origin: Mapping[str, str] | None = None,
+    progress: Progress = no_progress,
+) -> ImportReport:
+    """Import a file whose records are valid and in order. The caller has locked the tenant with `lock_target`."""
+    importer = _Importer(memory, caller, tx, index, merge=merge)
+    for batch in _batches(export_format.read_lines(file)):
+        await importer.write(batch)
+        progress(importer.done, index.header.records)
+    return await importer.finish(origin or {})
+
+
+async def lock_target(tx: Connection, caller: Caller) -> None:
+    """Lock the tenant against other imports, and lift the idle limit; raises `Conflict` while another one runs."""
+    await export_import.disable_idle_timeout(tx)
     if not await export_import.try_lock_import(tx, caller):
         raise Conflict(
             f"another import into the tenant {caller.tenant} is running", hint="Wait until it has finished."
-        )
-    if not merge and await export_import.has_records(tx, caller):
-        raise AlreadyExists(
-            f"the tenant {caller.tenant} is not empty",
-            hint="Name an empty tenant with --tenant, or add to this one with --merge.",
         )
 
 
@@ -162,17 +179,20 @@ class _Importer:
             raise Conflict(
                 f"others write to the tenant {self._caller.tenant} during the import", hint="Import with --merge."
             )
-        if kind in {*MEMORY_KINDS, RecordKind.ENTITY}:
+        if new and kind in {*MEMORY_KINDS, RecordKind.ENTITY}:
             await self._append_event({"kind": kind, "imported": len(new), "ids": [str(each) for each in new]})
 
-    async def finish(self) -> ImportReport:
+    async def finish(self, origin: Mapping[str, str]) -> ImportReport:
         """Write the references to facts that came later in the file, and return the report."""
         if self._supersedes:
             await export_import.write_supersedes(self._tx, self._caller, self._supersedes)
         header = self._index.header
         source = {"tenant": header.tenant, "butler": header.butler, "created_at": header.created_at.isoformat()}
-        await self._append_event({"imported": self._imported, "skipped": self._skipped, "from": source})
-        return ImportReport(header, self._imported, self._skipped)
+        if self._imported.total():
+            await self._append_event(
+                {"imported": self._imported, "skipped": self._skipped, "from": {**source, **origin}}
+            )
+        return ImportReport(self._id, header, self._imported, self._skipped)
 
     async def _insert_memories(self, batch: Sequence[RecordLine]) -> Sequence[UUID]:
         await self._register_version()

@@ -21,6 +21,7 @@ class RetractionResult(TypedDict, total=False):
 
     dry_run: bool
     found: list[dict[str, Any]]
+    total: int
     retraction_id: str
     retracted: dict[str, int]
     brought_back: list[str]
@@ -34,6 +35,7 @@ async def memory_retract_from(
     caller: Caller,
     session_id: Annotated[OptionalText, Field(description="The session to retract from.")] = None,
     episode_id: Annotated[OptionalText, Field(description="The episode to retract from.")] = None,
+    import_id: Annotated[OptionalText, Field(description="The import to retract.")] = None,
     dry_run: Annotated[bool | None, Blank, Field(description="Only list them; the default.")] = True,
     include_corroborated: Annotated[
         bool | None, Blank, Field(description="Also retract memories that other episodes corroborate.")
@@ -41,18 +43,26 @@ async def memory_retract_from(
     undo: Annotated[OptionalText, Field(description="A retraction_id to undo.")] = None,
     idempotency_key: Key = None,
 ) -> RetractionResult:
-    """List everything that came from an untrustworthy session or episode, and retract it together."""
+    """List everything that came from an untrustworthy session, episode or import, and retract it together."""
     if undo:
-        if session_id or episode_id:
-            raise InvalidInput("undo can't have an origin", hint="Send undo without session_id and episode_id.")
+        if session_id or episode_id or import_id:
+            raise InvalidInput(
+                "undo can't have an origin", hint="Send undo without session_id, episode_id and import_id."
+            )
         return to_json(await retraction.undo_retraction(memory, caller, parse_id("undo", undo)))  # type: ignore[no-any-return]
-    origin = Origin(parse_session_id(session_id), parse_id("episode_id", episode_id) if episode_id else None)
-    if (origin.session_id is None) == (origin.episode_id is None):
-        raise InvalidInput("one origin is needed", hint="Send either a session_id or an episode_id.")
+    origin = Origin(
+        parse_session_id(session_id),
+        parse_id("episode_id", episode_id) if episode_id else None,
+        parse_id("import_id", import_id) if import_id else None,
+    )
+    if sum(each is not None for each in (origin.session_id, origin.episode_id, origin.import_id)) != 1:
+        raise InvalidInput("one origin is needed", hint="Send a session_id, an episode_id or an import_id.")
     if dry_run is None or dry_run:
         return to_json(await retraction.preview(memory, caller, origin))  # type: ignore[no-any-return]
     every = bool(include_corroborated)
     arguments = {"session": str(origin.session_id), "episode": str(origin.episode_id), "all": every}
+    if origin.import_id:
+        arguments["import"] = str(origin.import_id)
     request = Request("memory_retract_from", arguments, idempotency_key)
 
     async def work() -> dict[str, Any]:
