@@ -32,12 +32,14 @@ async def test_a_batch_is_bounded_by_count_and_by_its_padded_length():
     assert sizes == [3, 3, 3, 1]
 
 
-async def test_a_text_longer_than_a_batch_runs_alone_or_with_few():
+async def test_a_text_longer_than_a_batch_runs_alone():
     queue = EmbeddingQueue()
     queue.add("a", "x" * 30_000)
     queue.add("b", "tea")
     queue.add("c", "coffee")
-    assert [len(batch) for batch in iter(queue.next_batch, [])] == [2, 1]
+    assert len(queue) == 3
+    assert [len(batch) for batch in iter(queue.next_batch, [])] == [1, 2]
+    assert len(queue) == 0
 
 
 async def test_calls_for_the_same_text_in_a_lane_share_one_vector():

