@@ -129,16 +129,21 @@ class Database:
         seconds: float = READ_TIMEOUT_SECONDS,
         durable: bool = True,
         reuse_plans: bool = False,
+        lock: str | None = None,
     ) -> AsyncIterator[Connection]:
         """Open a transaction in the caller's tenant; each of its statements may take `seconds`.
 
         With `durable=False` the commit does not wait for the disk, and a crash may lose it: for data such as read
-        counts. With `reuse_plans` the server caches plans: for frequent statements that use an index.
+        counts. With `reuse_plans` the server caches plans: for frequent statements that use an index. With `lock`
+        it begins when no other transaction holds the lock of that name.
         """
         fence = current_fence.get()
         settings = self._set_tenant + ("" if durable else _ASYNC_COMMIT) + (_REUSE_PLANS if reuse_plans else "")
         settings += _REQUIRE_LEASE if fence else ""
         arguments = (caller.tenant, str(max(1, round(seconds * 1000))), *(fence or ()))
+        if lock is not None:
+            settings += f", pg_advisory_xact_lock(hashtextextended(${len(arguments) + 1}, 3))"
+            arguments = (*arguments, lock)
         is_committing = False
         try:
             with translate_errors():

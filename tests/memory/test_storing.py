@@ -1,7 +1,9 @@
 """Storing of episodes, facts, rules and links."""
 
+import asyncio
 import json
 import uuid
+from collections import Counter
 from datetime import timedelta
 
 import asyncpg
@@ -9,7 +11,7 @@ import pytest
 
 from butlers.modules.memory.domain.model import MemoryType, NewFact, Relation
 from butlers.modules.memory.operations import writing
-from butlers.modules.memory.store import links
+from butlers.modules.memory.store import facts, links
 from butlers.modules.memory.store.links import Link
 from memory.memory_fixtures import REQUEST
 
@@ -209,6 +211,36 @@ async def test_a_poller_that_stores_one_fact_five_hundred_times_makes_one_row(me
     answers = [await writing.store_fact(memory, caller, fact, REQUEST) for _ in range(500)]
     assert len({answer["id"] for answer in answers}) == 1
     assert await archive.count("facts", caller.tenant) == 1
+
+
+async def test_a_store_waits_for_another_change_of_its_key(memory, caller, archive):
+    fact = NewFact(subject="user", predicate="color", content="blue")
+    async with memory.transaction(caller) as tx:
+        await facts.lock_key(tx, caller, fact.key)
+        storing = asyncio.create_task(writing.store_fact(memory, caller, fact, REQUEST))
+        await asyncio.sleep(0.3)
+        assert not storing.done()
+        assert await archive.rows("select from facts where tenant_id = $1", caller.tenant) == []
+    assert set(await storing) == {"id"}
+
+
+async def test_stores_of_one_key_at_once_leave_one_live_fact(memory, caller, archive):
+    contents = [f"color {number}" for number in range(20)] * 2
+    await asyncio.gather(
+        *(
+            writing.store_fact(memory, caller, NewFact(subject="user", predicate="color", content=content), REQUEST)
+            for content in contents
+        )
+    )
+    rows = await archive.rows("select id, validity, supersedes_id from facts where tenant_id = $1", caller.tenant)
+    assert [row["validity"] for row in rows].count("active") == 1
+    superseded = [row["supersedes_id"] for row in rows if row["supersedes_id"]]
+    assert len(superseded) == len(set(superseded)) == len(rows) - 1, "each supersedes another one"
+    events = await archive.rows("select event_type from memory_events where tenant_id = $1", caller.tenant)
+    counts = Counter(row["event_type"] for row in events)
+    assert counts["fact_created"] == len(rows)
+    assert counts["fact_superseded"] == len(rows) - 1
+    assert counts["fact_created"] + counts["fact_confirmed"] == len(contents)
 
 
 async def test_a_fact_about_an_entity_is_keyed_by_it(tools, archive):

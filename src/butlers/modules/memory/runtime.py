@@ -125,10 +125,15 @@ class Memory:
 
     @asynccontextmanager
     async def write_transaction(
-        self, caller: Caller, *, seconds: float = READ_TIMEOUT_SECONDS, reuse_plans: bool = False
+        self,
+        caller: Caller,
+        *,
+        seconds: float = READ_TIMEOUT_SECONDS,
+        reuse_plans: bool = False,
+        lock: str | None = None,
     ) -> AsyncIterator[Connection]:
         """A transaction whose rows may refer to the embedder's version."""
-        async with self.database.transaction(caller, seconds=seconds, reuse_plans=reuse_plans) as tx:
+        async with self.database.transaction(caller, seconds=seconds, reuse_plans=reuse_plans, lock=lock) as tx:
             version = self.embedder.version
             if (caller.tenant, version.id) not in self._registered_versions:
                 await embedding_versions.register_version(tx, caller, version.id, **asdict(version))

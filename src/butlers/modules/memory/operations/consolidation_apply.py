@@ -248,7 +248,6 @@ class BatchExecutor:
         if (existing := await self._find_same_rule(rule, vector, self.latest(evidence))) is not None:
             await self._confirm_existing(MemoryType.RULE, existing, evidence)
             return
-        confidence = RULE_CONFIDENCE * self.settings.distilled_confidence
         rule_id, _ = await rules.insert(
             self.tx,
             self.caller,
@@ -256,10 +255,9 @@ class BatchExecutor:
             vector,
             source_butler=self.batch.butler,
             source_episode_id=evidence[0],
-            confidence=confidence,
+            confidence=RULE_CONFIDENCE * self.settings.distilled_confidence,
+            payload=_BY_CONSOLIDATION,
         )
-        payload = {"scope": rule.scope, "confidence": confidence, **_BY_CONSOLIDATION}
-        await events.append(self.tx, self.caller, Event("rule_created", MemoryType.RULE, rule_id, payload))
         await self._add_learned(rule, rule_id, evidence)
         self.record.rules_created += 1
 

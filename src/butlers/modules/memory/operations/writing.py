@@ -1,14 +1,13 @@
 """Storing of episodes, facts and rules."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import (
     FACT_CONFIDENCE,
-    RULE_CONFIDENCE,
     MemoryType,
     NewEpisode,
     NewFact,
@@ -36,14 +35,23 @@ async def store_episode(memory: Memory, caller: Caller, episode: NewEpisode, req
     embedded = await memory.embed(caller, episode.searchable)
 
     async def work(tx: Connection) -> Answer:
-        ttl = memory.config.episode_ttl_days
-        episode_id, expires_at = await episodes.insert(tx, caller, episode, embedded, ttl_days=ttl)
-        payload = {"session_id": str(episode.session_id)} if episode.session_id else {}
-        created = Event("episode_created", MemoryType.EPISODE, episode_id, {**payload, **redacted})
-        await events.append(tx, caller, created)
-        return {"id": str(episode_id), "expires_at": expires_at.isoformat(), **redacted}
+        return await store_episode_in(tx, memory, caller, episode, embedded, redacted)
 
     return await run_once(memory.write_transaction(caller, reuse_plans=True), caller, request, work)
+
+
+async def store_episode_in(
+    tx: Connection,
+    memory: Memory,
+    caller: Caller,
+    episode: NewEpisode,
+    embedded: EmbeddedText,
+    redacted: Redacted = NOTHING_REDACTED,
+) -> Answer:
+    """Store an episode in an open transaction; the answer and the event tell what was redacted."""
+    ttl = memory.config.episode_ttl_days
+    episode_id, expires_at = await episodes.insert(tx, caller, episode, embedded, ttl_days=ttl, payload=redacted)
+    return {"id": str(episode_id), "expires_at": expires_at.isoformat(), **redacted}
 
 
 async def store_fact(
@@ -55,6 +63,9 @@ async def store_fact(
     """
     fact, redacted = await redact_secrets(memory, caller.tenant, fact)
     embedded = await memory.embed(caller, fact.searchable)
+    # The transaction begins with the lock of the key unless others come before it.
+    is_first_lock = request.key is None and fact.entity_id is None and supersedes_id is None
+    lock = facts.key_lock(caller, fact.key) if is_first_lock else None
 
     async def work(tx: Connection) -> Answer:
         return await store_fact_in(
@@ -65,10 +76,11 @@ async def store_fact(
             source_butler=memory.butler,
             supersedes_id=supersedes_id,
             min_similarity=memory.config.hints.threshold,
+            is_locked=is_first_lock,
             redacted=redacted,
         )
 
-    return await run_once(memory.write_transaction(caller, reuse_plans=True), caller, request, work)
+    return await run_once(memory.write_transaction(caller, reuse_plans=True, lock=lock), caller, request, work)
 
 
 async def store_fact_in(
@@ -82,54 +94,64 @@ async def store_fact_in(
     confidence: float = FACT_CONFIDENCE,
     supersedes_id: UUID | None = None,
     min_similarity: float | None = None,
+    is_locked: bool = False,
     redacted: Redacted = NOTHING_REDACTED,
 ) -> Answer:
     """Store a fact in an open transaction; a lock admits one writer per key.
 
-    With `min_similarity`, the answer of a new fact names facts that are as similar. The answer and the events tell
-    what was redacted.
+    With `min_similarity`, the answer of a new fact names facts that are as similar. `is_locked` says that the caller
+    holds the locks of the entity and of the key. The answer and the events tell what was redacted.
     """
-    if fact.entity_id is not None:
-        await entities.lock_live(tx, caller, fact.entity_id)
-    named = await _lock_keys(tx, caller, fact, supersedes_id)
-    existing = await facts.lock_live_by_key(tx, caller, fact)
-    payload: dict[str, Any]
-    if existing is not None and existing.equals(fact):
-        # A fact learned by consolidation gains no support from being learned again.
-        before = await states.fetch(tx, caller, MemoryType.FACT, [existing.id])
-        await memories.confirm(tx, caller, MemoryType.FACT, existing.id, supported=confidence == FACT_CONFIDENCE)
-        payload = {"by": "store", **redacted}
-        await append_changes(tx, caller, "fact_confirmed", MemoryType.FACT, before, payload, always=True)
-        answer = {"id": str(existing.id), "confirmed_existing": True, **redacted}
-        if named is None or named.id == existing.id:
-            return answer
-        await facts.supersede(tx, caller, named.id)
-        await events.append(tx, caller, *await _link_superseded(tx, caller, [named], existing.id))
-        return {**answer, **_superseded_ids([named])}
-    replaced = list({each.id: each for each in (existing, named) if each is not None}.values())
-    for each in replaced:
-        await facts.supersede(tx, caller, each.id)
-    fact_id, has_topic = await facts.insert(
+    named = None if is_locked and supersedes_id is None else await _lock_keys(tx, caller, fact, supersedes_id)
+    insert = partial(
+        facts.insert_if_free,
         tx,
         caller,
         fact,
         embedded,
-        supersedes_id=replaced[0].id if replaced else None,
         source_butler=source_butler,
         source_episode_id=source_episode_id,
         confidence=confidence,
+        payload=redacted,
     )
-    payload = {"scope": fact.scope, "permanence": fact.permanence.value, "confidence": confidence, **redacted}
-    if replaced:
-        payload["supersedes_id"] = str(replaced[0].id)
-    created = Event("fact_created", MemoryType.FACT, fact_id, payload)
-    await events.append(tx, caller, *await _link_superseded(tx, caller, replaced, fact_id), created)
-    hints = await similar_facts(tx, caller, fact, fact_id, embedded, min_similarity) if has_topic else {}
-    return {"id": str(fact_id), **_superseded_ids(replaced), **hints, **redacted}
+    stored = await insert(supersedes_id=named.id if named else None)
+    existing = stored.existing
+    if existing is not None and existing.equals(fact):
+        # A fact learned by consolidation gains no support from being learned again.
+        supported = confidence == FACT_CONFIDENCE
+        return await _confirm_existing(tx, caller, existing, named, redacted, supported=supported)
+    replaced = list({each.id: each for each in (existing, named) if each is not None}.values())
+    for each in replaced:
+        await facts.supersede(tx, caller, each.id)
+    if existing is not None:
+        stored = await insert(supersedes_id=existing.id)
+    if stored.id is None:
+        raise AssertionError("the key was locked and freed")
+    await events.append(tx, caller, *await _link_superseded(tx, caller, replaced, stored.id))
+    hints = await similar_facts(tx, caller, fact, stored.id, embedded, min_similarity) if stored.has_topic else {}
+    return {"id": str(stored.id), **_superseded_ids(replaced), **hints, **redacted}
+
+
+async def _confirm_existing(
+    tx: Connection, caller: Caller, existing: LiveFact, named: LiveFact | None, redacted: Redacted, *, supported: bool
+) -> Answer:
+    """Confirm the fact that was to be stored again; it supersedes the named one."""
+    before = await states.fetch(tx, caller, MemoryType.FACT, [existing.id])
+    await memories.confirm(tx, caller, MemoryType.FACT, existing.id, supported=supported)
+    payload = {"by": "store", **redacted}
+    await append_changes(tx, caller, "fact_confirmed", MemoryType.FACT, before, payload, always=True)
+    answer = {"id": str(existing.id), "confirmed_existing": True, **redacted}
+    if named is None or named.id == existing.id:
+        return answer
+    await facts.supersede(tx, caller, named.id)
+    await events.append(tx, caller, *await _link_superseded(tx, caller, [named], existing.id))
+    return {**answer, **_superseded_ids([named])}
 
 
 async def _lock_keys(tx: Connection, caller: Caller, fact: NewFact, supersedes_id: UUID | None) -> LiveFact | None:
-    """Lock the key of a fact and the fact that it is to supersede, which has to be live."""
+    """Lock the entity and key of a fact, and the fact that it is to supersede, which has to be live."""
+    if fact.entity_id is not None:
+        await entities.lock_live(tx, caller, fact.entity_id)
     if supersedes_id is None:
         await facts.lock_key(tx, caller, fact.key)
         return None
@@ -163,11 +185,23 @@ async def store_rule(memory: Memory, caller: Caller, rule: NewRule, request: Req
     embedded = await memory.embed(caller, rule.searchable)
 
     async def work(tx: Connection) -> Answer:
-        rule_id, has_others = await rules.insert(tx, caller, rule, embedded, source_butler=memory.butler)
-        payload = {"scope": rule.scope, "confidence": RULE_CONFIDENCE, **redacted}
-        await events.append(tx, caller, Event("rule_created", MemoryType.RULE, rule_id, payload))
-        threshold = memory.config.hints.threshold
-        hints = await similar_rules(tx, caller, rule, rule_id, embedded, threshold) if has_others else {}
-        return {"id": str(rule_id), **hints, **redacted}
+        return await store_rule_in(tx, memory, caller, rule, embedded, redacted)
 
     return await run_once(memory.write_transaction(caller, reuse_plans=True), caller, request, work)
+
+
+async def store_rule_in(
+    tx: Connection,
+    memory: Memory,
+    caller: Caller,
+    rule: NewRule,
+    embedded: EmbeddedText,
+    redacted: Redacted = NOTHING_REDACTED,
+) -> Answer:
+    """Store a rule in an open transaction; the answer and the event tell what was redacted."""
+    rule_id, has_others = await rules.insert(
+        tx, caller, rule, embedded, source_butler=memory.butler, payload=redacted
+    )
+    threshold = memory.config.hints.threshold
+    hints = await similar_rules(tx, caller, rule, rule_id, embedded, threshold) if has_others else {}
+    return {"id": str(rule_id), **hints, **redacted}

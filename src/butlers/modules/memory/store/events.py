@@ -84,8 +84,19 @@ def caller_payload(caller: Caller) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
+def event_origin(caller: Caller, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of an event that tell who caused it, for a statement that writes a memory and its event."""
+    return {
+        "actor": caller.actor,
+        "request_id": caller.request_id,
+        "payload": {**caller_payload(caller), **payload},
+    }
+
+
 async def append(tx: Connection, caller: Caller, *events: Event) -> None:
     """Append the events of a change, in its transaction."""
+    if not events:
+        return
     origin = caller_payload(caller)
     await _sql.append(
         tx,

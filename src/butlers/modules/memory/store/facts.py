@@ -1,7 +1,7 @@
 """Queries on the facts table."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -9,9 +9,10 @@ from zlib import crc32
 
 from butlers.caller import Caller
 from butlers.db import Connection
-from butlers.modules.memory.domain.model import FACT_CONFIDENCE, MemoryEdit, NewFact, Permanence, fact_key
+from butlers.modules.memory.domain.model import MemoryEdit, NewFact, Permanence, fact_key
 from butlers.modules.memory.domain.text import truncate_for_index
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
+from butlers.modules.memory.store.events import event_origin
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("facts")
@@ -51,6 +52,15 @@ class UpdateTarget:
     tags: tuple[str, ...]
 
 
+def key_lock(caller: Caller, key: str) -> str:
+    """The name of the lock of a key, for a transaction that begins with it."""
+    return f"{caller.tenant}\x1f{_bucket(key)}"
+
+
+def _bucket(key: str) -> int:
+    return crc32(key.encode()) % _LOCKS
+
+
 async def lock_key(tx: Connection, caller: Caller, key: str) -> None:
     """Wait until no other writer has this key."""
     await lock_keys(tx, caller, [key])
@@ -61,7 +71,7 @@ async def lock_keys(tx: Connection, caller: Caller, keys: Iterable[str]) -> None
 
     Keys share locks: the server has some thousands for all tenants, and one act may have as many keys.
     """
-    buckets = sorted({crc32(key.encode()) % _LOCKS for key in keys})
+    buckets = sorted({_bucket(key) for key in keys})
     await _sql.lock_buckets(tx, tenant_id=caller.tenant, buckets=buckets)
 
 
@@ -143,7 +153,16 @@ async def supersede(tx: Connection, caller: Caller, fact_id: UUID) -> None:
     await _sql.supersede(tx, tenant_id=caller.tenant, id=fact_id)
 
 
-async def insert(
+@dataclass(frozen=True, slots=True)
+class InsertResult:
+    """The id of a new fact, or the live fact that has its key; and whether other live facts have its topic."""
+
+    id: UUID | None
+    existing: LiveFact | None
+    has_topic: bool
+
+
+async def insert_if_free(
     tx: Connection,
     caller: Caller,
     fact: NewFact,
@@ -151,11 +170,17 @@ async def insert(
     *,
     supersedes_id: UUID | None,
     source_butler: str | None,
-    source_episode_id: UUID | None = None,
-    confidence: float = FACT_CONFIDENCE,
-) -> tuple[UUID, bool]:
-    """Store a live fact; returns its id, and whether there are other live facts about its subject or entity."""
-    row = await _sql.insert(
+    source_episode_id: UUID | None,
+    confidence: float,
+    payload: Mapping[str, Any],
+) -> InsertResult:
+    """Store a live fact with its event, which has this payload too, if its key is free.
+
+    Else lock the live fact that has the key. The caller has locked the key.
+    """
+    set_values = {"scope": fact.scope, "permanence": fact.permanence.value, "confidence": confidence}
+    replaced = {"supersedes_id": str(supersedes_id)} if supersedes_id else {}
+    row = await _sql.insert_if_free(
         tx,
         tenant_id=caller.tenant,
         searchable=truncate_for_index(fact.searchable),
@@ -166,8 +191,12 @@ async def insert(
         source_episode_id=source_episode_id,
         supersedes_id=supersedes_id,
         **asdict(fact),
+        **event_origin(caller, {**set_values, **replaced, **payload}),
     )
-    return row["id"], row["has_topic"]
+    inserted_id, *existing, has_topic = row
+    columns = [field.name for field in fields(LiveFact)]
+    known = None if inserted_id else _live_fact(dict(zip(columns, existing, strict=True)))
+    return InsertResult(inserted_id, known, has_topic)
 
 
 async def supersession_chain(

@@ -1,8 +1,9 @@
 """Queries on the rules and rule_applications tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from butlers.modules.memory.domain.maturity import TrackRecord
 from butlers.modules.memory.domain.model import RULE_CONFIDENCE, Maturity, MemoryEdit, NewRule, Permanence
 from butlers.modules.memory.domain.text import truncate_for_index
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
+from butlers.modules.memory.store.events import event_origin
 from butlers.modules.memory.store.statements import statements
 
 _sql = statements("rules")
@@ -26,8 +28,12 @@ async def insert(
     source_butler: str | None,
     source_episode_id: UUID | None = None,
     confidence: float = RULE_CONFIDENCE,
+    payload: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[UUID, bool]:
-    """Store a candidate rule; returns its id, and whether there are other live rules in its scope or global ones."""
+    """Store a candidate rule with its event, which has this payload too.
+
+    Returns its id, and whether there are other live rules in its scope or global ones.
+    """
     row = await _sql.insert(
         tx,
         tenant_id=caller.tenant,
@@ -38,6 +44,7 @@ async def insert(
         source_butler=source_butler,
         source_episode_id=source_episode_id,
         **{**asdict(rule), "permanence": rule.permanence or Permanence.STANDARD},
+        **event_origin(caller, {"scope": rule.scope, "confidence": confidence, **payload}),
     )
     return row["id"], row["has_others"]
 

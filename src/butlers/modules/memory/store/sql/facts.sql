@@ -92,22 +92,53 @@ update facts
    and validity = 'active'
 returning id;
 
--- name: insert(tenant_id, subject, predicate, content, searchable, embedding, embedding_version_id, importance, confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata)^
--- Stores a live fact, confirmed now; says whether other live facts are about its subject or entity.
-insert into facts (
-    tenant_id, subject, predicate, content, search_vector, embedding, embedding_version_id, importance,
-    confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata
+-- name: insert_if_free(tenant_id, subject, predicate, content, searchable, embedding, embedding_version_id, importance, confidence, permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata, actor, request_id, payload)^
+-- Stores a live fact, confirmed now, with its event, if its key is free; else locks the live fact that has the key and
+-- returns it. Says whether other live facts are about its subject or entity.
+with of_subject as materialized (
+    select id, content, permanence, importance, tags, confidence
+      from facts
+     where tenant_id = :tenant_id
+       and scope = :scope
+       and subject = :subject
+       and predicate = :predicate
+       and entity_id is null
+       and validity = 'active'
+       and :entity_id::uuid is null
+       for update
+), of_entity as materialized (
+    select id, content, permanence, importance, tags, confidence
+      from facts
+     where tenant_id = :tenant_id
+       and scope = :scope
+       and entity_id = :entity_id
+       and predicate = :predicate
+       and validity = 'active'
+       for update
+), existing as (
+    select * from of_subject union all select * from of_entity
+), inserted as (
+    insert into facts (
+        tenant_id, subject, predicate, content, search_vector, embedding, embedding_version_id, importance, confidence,
+        permanence, decay_rate, source_butler, source_episode_id, supersedes_id, entity_id, scope, tags, metadata
+    )
+    select :tenant_id, :subject, :predicate, :content, to_tsvector('english', :searchable), :embedding::vector,
+           :embedding_version_id::uuid, :importance::double precision, :confidence::double precision, :permanence,
+           :decay_rate::double precision, :source_butler, :source_episode_id::uuid, :supersedes_id::uuid,
+           :entity_id::uuid, :scope, :tags::jsonb, :metadata::jsonb
+     where not exists (select from existing)
+    returning id
+), event as (
+    insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, request_id, payload)
+    select :tenant_id, 'fact_created', 'fact', id, :actor, :request_id, :payload::jsonb from inserted
 )
-values (
-    :tenant_id, :subject, :predicate, :content, to_tsvector('english', :searchable), :embedding,
-    :embedding_version_id, :importance, :confidence, :permanence, :decay_rate, :source_butler, :source_episode_id,
-    :supersedes_id, :entity_id, :scope, :tags, :metadata
-)
-returning id, exists (
-    select from facts f where f.tenant_id = :tenant_id and f.subject = :subject and f.validity = 'active'
-) or exists (
-    select from facts f where f.tenant_id = :tenant_id and f.entity_id = :entity_id and f.validity = 'active'
-) as has_topic;
+select inserted.id as inserted_id, existing.*,
+       exists (select from facts f where f.tenant_id = :tenant_id and f.subject = :subject and f.validity = 'active')
+       or exists (select from facts f where f.tenant_id = :tenant_id and f.entity_id = :entity_id and f.validity = 'active')
+       as has_topic
+  from (select) as one
+  left join inserted on true
+  left join existing on true;
 
 -- name: confirm(tenant_id, ids, is_supported, full_confidence)
 -- Restarts the decay of live facts and ends their fading. A distilled fact gets full confidence once something else

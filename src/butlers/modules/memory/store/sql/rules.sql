@@ -1,20 +1,27 @@
--- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, confidence, permanence, decay_rate, source_butler, source_episode_id, tags, metadata)^
--- Stores a candidate rule, confirmed now; says whether other live rules are in its scope or global.
-insert into rules (
-    tenant_id, content, search_vector, embedding, embedding_version_id, scope, confidence, permanence, decay_rate,
-    source_butler, source_episode_id, tags, metadata
+-- name: insert(tenant_id, content, searchable, embedding, embedding_version_id, scope, confidence, permanence, decay_rate, source_butler, source_episode_id, tags, metadata, actor, request_id, payload)^
+-- Stores a candidate rule, confirmed now, with its event; says whether other live rules are in its scope or global.
+with inserted as (
+    insert into rules (
+        tenant_id, content, search_vector, embedding, embedding_version_id, scope, confidence, permanence, decay_rate,
+        source_butler, source_episode_id, tags, metadata
+    )
+    values (
+        :tenant_id, :content, to_tsvector('english', :searchable), :embedding, :embedding_version_id, :scope,
+        :confidence, :permanence, :decay_rate, :source_butler, :source_episode_id, :tags, :metadata
+    )
+    returning id
+), event as (
+    insert into memory_events (tenant_id, event_type, entity_type, entity_id, actor, request_id, payload)
+    select :tenant_id, 'rule_created', 'rule', id, :actor, :request_id, :payload::jsonb from inserted
 )
-values (
-    :tenant_id, :content, to_tsvector('english', :searchable), :embedding, :embedding_version_id, :scope,
-    :confidence, :permanence, :decay_rate, :source_butler, :source_episode_id, :tags, :metadata
-)
-returning id, exists (
+select id, exists (
     select
       from rules r
      where r.tenant_id = :tenant_id
        and r.scope in ('global', :scope)
        and not coalesce((r.metadata -> 'forgotten')::boolean, false)
-) as has_others;
+) as has_others
+  from inserted;
 
 -- name: confirm(tenant_id, ids, is_supported, full_confidence)
 -- Restarts the decay of live rules and ends their fading. A distilled rule gets the confidence of a stored one once
