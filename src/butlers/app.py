@@ -370,6 +370,7 @@ async def open_server(
         jobs=scheduler.job_statuses,
         run_job=scheduler.run_by_name,
         request_stop=scheduler.request_stop,
+        shares_rate=over_http,
     )
     gateway = SessionGateway(
         lambda gateway: build_server(

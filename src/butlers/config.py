@@ -149,8 +149,8 @@ class LimitsConfig(Table):
     calls_per_second: float = Field(
         200.0,
         gt=0,
-        description="Calls per second that each tenant may make on average. Every message counts, also `tools/list`, "
-        "and a larger one counts once for each 16 KiB.",
+        description="Calls per second that each tenant may make on average, in all processes of the butler together. "
+        "Every message counts, also `tools/list`, and a larger one counts once for each 16 KiB.",
     )
     burst: int = Field(400, ge=1, description="Calls that each tenant may make at once before the rate applies.")
     max_body_bytes: int = Field(

@@ -236,6 +236,7 @@ def test_only_the_name_is_required_and_the_defaults_are_as_documented(load_text:
             "body_timeout_seconds": 30.0,
             "keep_alive_seconds": 5,
             "call_timeout_seconds": 30.0,
+            "database_patience_seconds": 5.0,
             "drain_seconds": 5.0,
             "grace_seconds": 20.0,
         },

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fastmcp import Client
@@ -31,8 +32,9 @@ METHODS = {
 
 
 def limits(calls: int) -> str:
-    """Return a configuration that allows this many calls, and no more for a long time."""
-    return f"[butler.limits]\ncalls_per_second = 0.001\nburst = {calls}"
+    """Return a configuration that allows a new tenant this many calls, and no more for a long time."""
+    tenant = f'[butler.auth]\ntenant = "t{uuid4().hex[:8]}"\n'
+    return f"{tenant}[butler.limits]\ncalls_per_second = 0.001\nburst = {calls}"
 
 
 async def post(site, method: str, params: dict[str, Any] | None = None, **headers: str):
@@ -136,13 +138,14 @@ async def test_a_large_body_over_the_rate_is_refused_unread(folder, listening):
 
 
 async def test_a_request_without_a_credential_takes_nothing_from_a_rate(folder, listening, keyring):
-    place = folder(f'[butler.auth]\nmode = "keys"\n{limits(1)}')
+    place = folder(limits(1).replace("[butler.auth]\n", '[butler.auth]\nmode = "keys"\n'))
+    mine, other = (f"t{uuid4().hex[:8]}" for _ in range(2))
     async with listening(place) as site, keyring() as keys:
         for credential in (None, "wrong", f"butlers_{'0' * 8}-0000-0000-0000-{'0' * 12}_x"):
             assert (await site.call(credential)).status_code == 401
-        assert not (await site.call(await keys.make("acme"))).json()["result"]["isError"]
-        assert (await site.call(await keys.make("acme"))).json()["result"]["isError"]
-        assert not (await site.call(await keys.make("other"))).json()["result"]["isError"]
+        assert not (await site.call(await keys.make(mine))).json()["result"]["isError"]
+        assert (await site.call(await keys.make(mine))).json()["result"]["isError"]
+        assert not (await site.call(await keys.make(other))).json()["result"]["isError"]
 
 
 VALUES = [b"1", b'""', b"[]", b"{}", b'{"a":1}', b'"\\\\"', b'"\\",[{"']

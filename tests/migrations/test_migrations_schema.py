@@ -242,6 +242,12 @@ COLUMNS = {
     token                       | uuid                     | not null |
     expires_at                  | timestamp with time zone | not null |
     """,
+    "rate_budgets": """
+    tenant_id                   | text                     | not null |
+    butler                      | text                     | not null |
+    calls                       | double precision         | not null |
+    updated_at                  | timestamp with time zone | not null |
+    """,
     "idempotency_keys": """
     tenant_id                   | text                     | not null |
     key                         | text                     | not null |
@@ -331,6 +337,9 @@ INDEXES = {
     "leases": """
     unique btree (tenant_id, name)
     unique btree (tenant_id, name, token)
+    """,
+    "rate_budgets": """
+    unique btree (tenant_id, butler)
     """,
     "idempotency_keys": """
     unique btree (tenant_id, key)

@@ -59,16 +59,20 @@ class Admission:
         if tenant is None:
             self.admit_anonymous(page)
         else:
-            self.tenants.take(tenant, calls=_calls(page))
+            await self._take(tenant, page)
         caller = await authentication.authenticate(page)
         if caller is None:
             self.known.remove(credential)
             return page
         if tenant is None:
             self.networks.give_back(authentication.client_network(page.request), calls=_calls(page))
-            self.tenants.take(caller.tenant, calls=_calls(page))
+            await self._take(caller.tenant, page)
             self.known.add(credential, caller.tenant)
         return replace(page, caller=authentication.within_tenant(page, caller))
+
+    async def _take(self, tenant: str, page: Page) -> None:
+        await self.tenants.prepare(tenant, calls=_calls(page))
+        self.tenants.take(tenant, calls=_calls(page))
 
 
 def _calls(page: Page) -> int:

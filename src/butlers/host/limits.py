@@ -48,6 +48,9 @@ class RateLimit:
         elif admission.fault is not None:
             raise admission.fault
 
+    async def prepare(self, tenant: str, *, calls: int = 1) -> None:
+        """Get ready to take calls: a bucket of this process alone has nothing to do."""
+
     def take(self, tenant: str, now: float | None = None, *, calls: int = 1) -> None:
         """Take calls from the tenant's bucket, or raise `Overloaded` if there is not one left.
 
@@ -159,12 +162,14 @@ class MessageLimit:
 
     async def _serve(self, tenant: str, fault: Overloaded | None, scope: Scope, receive: Receive, send: Send) -> None:
         announced = int(Headers(scope=scope).get("content-length", "0"))
+        await self._rate.prepare(tenant, calls=_count_calls(announced))
         admission = Admission(fault) if fault else self._admit(tenant, announced)
         if admission.fault is not None and not 0 < announced <= _MAX_PASSED_ON_BYTES:
             await _too_many_requests(admission.fault)(scope, receive, send)
             return
         body = await _read_body(receive)
         if not announced and len(body) > _BYTES_PER_CALL:
+            await self._rate.prepare(tenant, calls=_count_calls(len(body)))
             self._admit(tenant, len(body))
         if count_json_values(body) > MAX_JSON_VALUES:
             refusal = PlainTextResponse(f"a request may carry at most {MAX_JSON_VALUES} JSON values", 413)
@@ -178,10 +183,14 @@ class MessageLimit:
 
     def _admit(self, tenant: str, size: int) -> Admission:
         try:
-            self._rate.take(tenant, calls=1 + size // _BYTES_PER_CALL)
+            self._rate.take(tenant, calls=_count_calls(size))
         except Overloaded as fault:
             return Admission(fault)
         return Admission(None)
+
+
+def _count_calls(size: int) -> int:
+    return 1 + size // _BYTES_PER_CALL
 
 
 def _too_many_requests(fault: Overloaded) -> Response:

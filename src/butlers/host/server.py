@@ -32,6 +32,7 @@ from butlers.host.disconnect import CancelOnDisconnect
 from butlers.host.limits import ActiveRequests, BodyLimit, MessageLimit, RateLimit
 from butlers.host.metrics import Gauges, JobStatuses, Metrics, RunJob, no_job_to_run, no_jobs
 from butlers.host.origin_guard import HostAndOriginGuard
+from butlers.host.shared_rate import SharedRateLimit
 
 log = logging.getLogger("butlers.server")
 _HEALTH_SECONDS = 0.8
@@ -90,13 +91,20 @@ def build_server(
     run_job: RunJob = no_job_to_run,
     request_stop: Callable[[], None] = lambda: None,
     observe: Observe = lambda *_: None,
+    shares_rate: bool = False,
 ) -> Server:
     """Return a server with these tools. Without a guard, the caller is the configured tenant's local user.
 
-    Tenants share the given connections, or else the configured ones.
+    Tenants share the given connections, or else the configured ones. With `shares_rate`, the rate of a tenant holds
+    for all processes of the butler together.
     """
     identify = functools.partial(auth.identify_caller, config.auth, config.name, guard is not None)
-    rate = RateLimit(config.limits.calls_per_second, config.limits.burst)
+    limits = config.limits
+    rate = (
+        SharedRateLimit(database, config.name, limits.calls_per_second, limits.burst)
+        if shares_rate
+        else RateLimit(limits.calls_per_second, limits.burst)
+    )
     call_middleware = CallMiddleware(
         identify,
         rate,

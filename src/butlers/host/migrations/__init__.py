@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_006",
+    head="core_007",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",
@@ -16,6 +16,8 @@ CORE = Branch(
         "table job_runs": "select, insert, update, delete",
         "table leases": "select, insert, update, delete",
         "function require_lease(text, uuid)": "execute",
+        "table rate_budgets": "select, insert, update, delete",
+        "function lease_calls(text, double precision, double precision, double precision)": "execute",
         "table idempotency_keys": "select, insert, update, delete",
         # The owner administers keys; the application looks one up by its id and sees no others.
         "table api_keys": "",
