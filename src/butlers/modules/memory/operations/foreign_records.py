@@ -300,7 +300,8 @@ def _memory_values(options: ImportOptions, memory: ForeignMemory) -> Values:
 
 def _without_secrets(collected: CollectedRecords, values: Values) -> Values:
     """Return a record whose texts have no secret; raises `InvalidInput` where the configuration refuses secrets."""
-    if collected.options.secrets == "keep":
+    # All texts at once: most records have no secret, and each search gives other threads a turn.
+    if collected.options.secrets == "keep" or not detect_secrets("\n".join(_strings(values))):
         return values
     found: Counter[str] = Counter()
     redacted = {name: _redact(value, found) if name in _TEXTS else value for name, value in values.items()}
@@ -309,6 +310,14 @@ def _without_secrets(collected: CollectedRecords, values: Values) -> Values:
     collected.redacted.update(found)
     # The metadata may hold the same text once more.
     return redacted | {"metadata": _redact(values["metadata"], Counter())}
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
 
 
 def _redact(value: Any, found: Counter[str]) -> Any:
