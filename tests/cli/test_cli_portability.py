@@ -78,6 +78,7 @@ async def test_every_column_that_can_not_be_derived_is_exported(here, source):
         assert wanted, table
         assert set(kinds(source[1], kind)[0]) - {"kind"} == wanted
     not_exported = {"api_keys", "job_runs", "idempotency_keys", "sessions", "consolidation_runs", "edit_history"} | {
+        "consolidation_proposals",
         "browser_sessions",
         "session_receipts",
         "session_receipt_lines",

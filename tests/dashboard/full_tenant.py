@@ -98,6 +98,21 @@ async def _fill_runs(
             " values ($1, $2, $3, $4, 'consolidation', $5, $6)",
             tools.tenant, f"{kind}_{verb}", kind, record, runs["succeeded"], json.dumps(payload),
         )  # fmt: skip
+    actions = [
+        ("new_facts", {"subject": "Ada", "predicate": "proposed", "content": HOSTILE[1]}, None),
+        ("new_facts", {"subject": HOSTILE[1], "predicate": HOSTILE[2], "content": "\n".join(HOSTILE)}, None),
+        ("updated_facts", {"content": "\n".join(HOSTILE[1:])}, facts["hostile new"]),
+        ("new_rules", {"content": HOSTILE[3]}, None),
+        ("confirmations", {}, str(uuid4())),
+    ]
+    for change, action, target in actions:
+        await archive.connection.execute(
+            "insert into consolidation_proposals (tenant_id, run_id, butler, change, action, target_id, evidence,"
+            " happened_at, expires_at) values ($1, $2, $3, $4, $5, $6, $7, now(), now() + interval '1 day')",
+            tools.tenant, runs["succeeded"], HOSTILE[4], change,
+            json.dumps({**action, "evidence": [], **({"target_id": target} if target else {})}), target,
+            [episodes["hostile 0"]],
+        )  # fmt: skip
     return runs
 
 
@@ -288,8 +303,10 @@ PAGES: Mapping[str, Callable[[FullTenant], list[str]]] = {
     ],
     "/system": lambda _: ["/system"],
     "/review": lambda _: [
-        "/review", *(f"/review?of={pile}" for pile in ("fading", "distilled", "harmful", "twins", "dead-letters")),
+        "/review",
+        *(f"/review?of={pile}" for pile in ("fading", "distilled", "proposals", "harmful", "twins", "dead-letters")),
         "/review?of=twins&skip=1", "/review?of=fading&skip=99",
+        *(f"/review?of=proposals&skip={number}" for number in range(1, 6)),
     ],
     "/retract": lambda full: [
         f"/retract?episode={full.episodes['consolidated']}", f"/retract?session={full.session}",
@@ -329,6 +346,7 @@ def different_pages(full: FullTenant) -> list[str]:
         "/entities?merged=yes",
         f"/entities/merge?source={full.entities['hostile 1']}&target={full.entities['hostile 2']}",
         "/review?of=distilled",
+        "/review?of=proposals&skip=2",
         "/review?of=twins",
         "/review?of=dead-letters",
         *(f"/facts/{full.facts[name]}" for name in ("hostile 0", "hostile new", "successor", "retracted")),

@@ -95,6 +95,8 @@ ACTS: dict[str, tuple[str, dict[str, str], str, str]] = {
         "Merged into",
     ),
     "retract": ("/retract?episode={episodes[consolidated]}", {}, "", "Forgot"),
+    "accept-proposal": ("/review?of=proposals", {}, "", "Stored Ada · proposed"),
+    "decline-proposal": ("/review?of=proposals", {}, "", "Declined"),
     "accept-run": ("/consolidation/{runs[succeeded]}", {}, "", "Looked at"),
     "take-back-run": ("/consolidation/{runs[succeeded]}/take-back?item={rules[hostile 0]}", {}, "", "Forgot"),
     "undo": ("/facts/{facts[long]}?done=", {}, "", ""),

@@ -108,6 +108,7 @@ async def valid_arguments(tools: "Tools", butler: str) -> dict[str, dict[str, An
         "memory_history": address,
         "memory_undo": {"dry_run": True},
         "memory_consolidation_runs": {},
+        "memory_proposals": {},
         "memory_restore": {"memory_type": "fact", "memory_id": forgotten},
         "memory_forget": address,
         "memory_run_consolidation": {"dry_run": True},

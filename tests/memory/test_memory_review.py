@@ -73,6 +73,12 @@ async def fill_piles(memory, tools, archive):
         await tools("memory_mark_harmful", rule_id=harmful, reason="was late")
         episode = await tools("memory_store_episode", content=f"talk {each}", butler=memory.butler)
         await archive.change("episode", episode["id"], consolidation_status="'dead_letter'")
+        await archive.connection.execute(
+            "insert into consolidation_proposals (tenant_id, run_id, butler, change, action, happened_at, expires_at)"
+            " values ($1, gen_random_uuid(), 'b', 'new_rules', $2, now(), now() + interval '1 day')",
+            tools.tenant,
+            f'{{"content": "{each}"}}',
+        )
 
 
 async def test_a_long_fact_to_correct_is_whole(memory, caller, tools, archive):

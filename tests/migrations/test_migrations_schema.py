@@ -156,6 +156,22 @@ COLUMNS = {
     output_tokens               | bigint                   | not null | 0
     tokens_estimated            | boolean                  | not null | false
     error                       | text                     | null     |
+    proposed                    | integer                  | not null | 0
+    """,
+    "consolidation_proposals": f"""{COMMON}
+    run_id                      | uuid                     | not null |
+    butler                      | text                     | not null |
+    change                      | text                     | not null |
+    action                      | jsonb                    | not null |
+    target_id                   | uuid                     | null     |
+    evidence                    | uuid[]                   | not null | '{{}}'::uuid[]
+    happened_at                 | timestamp with time zone | not null |
+    status                      | text                     | not null | 'waiting'::text
+    created_at                  | timestamp with time zone | not null | now()
+    expires_at                  | timestamp with time zone | not null |
+    decided_at                  | timestamp with time zone | null     |
+    decided_by                  | text                     | null     |
+    memory_id                   | uuid                     | null     |
     """,
     "sessions": f"""{COMMON}
     butler                      | text                     | not null |

@@ -4,7 +4,15 @@ from typing import Annotated
 
 import typer
 
-from butlers.cli import entities, memory_export, memory_jobs, memory_removal, memory_runs, memory_undo
+from butlers.cli import (
+    entities,
+    memory_export,
+    memory_jobs,
+    memory_proposals,
+    memory_removal,
+    memory_runs,
+    memory_undo,
+)
 from butlers.cli.memory_client import Key, tool_command
 from butlers.cli.output import HERE, Folder
 
@@ -234,7 +242,7 @@ def stats(
     """
 
 
-_MODULES = (memory_export, memory_jobs, memory_runs, memory_removal, memory_undo)
+_MODULES = (memory_export, memory_jobs, memory_runs, memory_proposals, memory_removal, memory_undo)
 for function in (each for module in _MODULES for each in module.COMMANDS):
     app.command(function.__name__.strip("_").replace("_", "-"))(function)
 app.add_typer(entities.app, name="entity")

@@ -64,4 +64,22 @@ def take_back(answer: Mapping[str, Any]) -> RenderableType:
     return Group(table, visible(f"Taken back: {answer['taken_back']}.{back} {undo}"))
 
 
-VIEWS: Mapping[str, View] = {"memory_consolidation_runs": runs}
+def proposals(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the proposals that wait, or the decision about one."""
+    if "proposals" not in answer:
+        return visible(f"{'Accepted' if answer.get('accepted') else 'Declined'} the proposal {answer['id']}.")
+    if not answer["proposals"]:
+        return Text("No proposal waits.")
+    rows = [
+        {
+            **each,
+            "proposal": heading(each),
+            "replaces": each.get("current", ""),
+            "expires": parse_time(each["expires_at"]),
+        }
+        for each in answer["proposals"]
+    ]
+    return TextTable("change | expires | proposal / content / replaces: / id", rows)
+
+
+VIEWS: Mapping[str, View] = {"memory_consolidation_runs": runs, "memory_proposals": proposals}

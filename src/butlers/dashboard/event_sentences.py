@@ -40,6 +40,7 @@ _VERBS = {
 _THINGS = {
     "tenant": "everything in this tenant",
     "import": "a file",
+    "proposal": "a proposal of consolidation",
     "browser_session": "a browser session",
     "embedding_version": "memories of another model",
 }

@@ -150,6 +150,7 @@ _DONE = {
     "marked_helpful": "Marked as helpful:",
     "marked_harmful": "Marked as harmful:",
     "looked_at": "Looked at",
+    "declined": "Declined",
     "related": "Both hold:",
     "requeued": "Queued again:",
     "merge": "Merged into",

@@ -29,6 +29,7 @@ from butlers.modules.memory.operations import (
     feedback,
     looking,
     management,
+    proposals,
     retraction,
     rule_inversion,
     twins,
@@ -112,6 +113,16 @@ async def take_back_run(act: Act) -> Any:
 async def accept_run(act: Act) -> Any:
     """Record that a person looked at everything a run made."""
     return await consolidation_runs.accept(act.memory, act.caller, act.id("run"), act.request)
+
+
+async def accept_proposal(act: Act) -> Any:
+    """Store what consolidation proposes."""
+    return await proposals.accept(act.memory, act.caller, act.id(), act.request)
+
+
+async def decline_proposal(act: Act) -> Any:
+    """Decline what consolidation proposes."""
+    return await proposals.decline(act.memory, act.caller, act.id(), act.request)
 
 
 async def restore(act: Act) -> Any:
@@ -344,6 +355,8 @@ _HANDLERS: dict[str, ActHandler] = {
     "take-back": take_back,
     "take-back-run": take_back_run,
     "accept-run": accept_run,
+    "accept-proposal": accept_proposal,
+    "decline-proposal": decline_proposal,
     "restore": restore,
     "correct": correct,
     "edit": edit,

@@ -15,7 +15,7 @@ from butlers.dashboard.pages.acts import parse_id
 from butlers.dashboard.pages.route import PageRoute
 from butlers.dashboard.word_diff import DiffPart, word_diff
 from butlers.errors import Unavailable
-from butlers.modules.memory.operations import consolidation, consolidation_runs
+from butlers.modules.memory.operations import consolidation, consolidation_runs, proposals
 from butlers.modules.memory.operations.consolidation_runs import RunDiff, RunItem
 
 SIGNS = {"new": "+", "replaced": "~", "confirmed": "✓"}
@@ -69,6 +69,7 @@ def _next_run(page: Page) -> datetime | None:
 async def show_run(page: Page) -> Response:
     """Show what a run read, and what it made of it."""
     diff = await consolidation_runs.show_run(page.memory, page.caller, page.path_id())
+    waiting = await proposals.list_waiting(page.memory, page.caller, page.path_id())
     lines = [_line(each) for each in diff.items]
     return await page.render(
         "consolidation_run.html",
@@ -76,6 +77,7 @@ async def show_run(page: Page) -> Response:
         seconds=consolidation_runs.seconds_of(diff.run),
         episodes=[{**each, "outcome": _outcome(diff, each["id"])} for each in diff.episodes],
         lines=lines,
+        waiting=len(waiting),
         dropped=diff.dropped,
         is_live=any(each.effect != "gone" for each in lines),
         can_accept=any(each.item.is_live and each.item.change != "confirmed" for each in lines),

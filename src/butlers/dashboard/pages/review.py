@@ -12,6 +12,7 @@ from butlers.dashboard.confidence_view import view_confidence
 from butlers.dashboard.page import Page
 from butlers.dashboard.pages.fact import changes, quotations
 from butlers.dashboard.pages.route import PageRoute
+from butlers.dashboard.word_diff import word_diff
 from butlers.errors import InvalidInput
 from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS
 from butlers.modules.memory.operations import review, viewing_details
@@ -38,6 +39,11 @@ WORDS = {
         "Distilled",
         "Consolidation learned it, nothing else supports it, and nobody has looked at it.",
         "Everything that consolidation learned has been looked at.",
+    ),
+    Pile.PROPOSALS: PileWords(
+        "Proposals",
+        "Consolidation proposes it. It is in no search until somebody accepts it.",
+        "No proposal of consolidation waits.",
     ),
     Pile.HARMFUL: PileWords("Harmful", "It did harm since somebody last looked at it.", "No rule did harm."),
     Pile.TWINS: PileWords(
@@ -111,7 +117,10 @@ async def show_review(page: Page) -> Response:
 
 async def _background(page: Page, item: ReviewItem | None) -> dict[str, Any]:
     """Return what is shown under a fact or rule: its episodes, its confidence over time and what it replaced."""
-    empty: dict[str, Any] = {"quotations": (), "confidence": None, "change": None}
+    empty: dict[str, Any] = {"quotations": (), "confidence": None, "change": None, "replaces": ()}
+    if item is not None and item.record_type == "proposal":
+        current = item.record.get("current")
+        return {**empty, "replaces": word_diff(current, item.record["content"]) if current else ()}
     if item is None or item.other is not None or item.record_type not in {"fact", "rule"}:
         return empty
     words = (item.record.get("subject"), item.record.get("predicate"), item.record["content"])
@@ -121,7 +130,7 @@ async def _background(page: Page, item: ReviewItem | None) -> dict[str, Any]:
         return {**empty, **_trail(page, rule.rule, rule.trail, about)}
     fact = await viewing_details.fact_details(page.memory, page.caller, item.id)
     replaced = [each for each in changes(fact) if each.new["id"] == item.id]
-    return {**_trail(page, fact.fact, fact.trail, about), "change": replaced[0] if replaced else None}
+    return {**empty, **_trail(page, fact.fact, fact.trail, about), "change": replaced[0] if replaced else None}
 
 
 def _trail(page: Page, record: Mapping[str, Any], trail: MemoryTrail, about: str) -> dict[str, Any]:
@@ -153,6 +162,8 @@ def _count(number: int | None) -> str:
 
 
 def _link(page: Page, item: ReviewItem | None) -> str | None:
+    if item and item.record_type == "proposal":
+        return page.url(f"/consolidation/{item.record['run_id']}")
     return page.url(f"{_path(item.record_type)}/{item.id}") if item else None
 
 

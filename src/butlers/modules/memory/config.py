@@ -167,6 +167,12 @@ class ConsolidationConfig(Table):
     list_predicates: bool = Field(
         True, description="Whether the prompt lists the predicates in use, so that the model invents no new ones."
     )
+    review: Literal["after", "before"] = Field(
+        "after",
+        description="When people review what consolidation learns: `after` stores it with less confidence, `before` "
+        "keeps it as a proposal, in no search, until a person accepts it.",
+    )
+    proposal_days: int = Field(14, ge=1, le=365, description="Days until a proposal that nobody decided expires.")
     lease_seconds: float = Field(
         120.0,
         ge=1,

@@ -17,7 +17,7 @@ _SEARCH_ARGUMENTS = (
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_011",
+    head="mem_012",
     # 0.8 scans an index further until a tenant has enough rows; before it, small tenants missed most of theirs.
     extensions={"vector": "0.8"},
     rights={
@@ -34,6 +34,7 @@ MEMORY = Branch(
         # UPDATE, because a worker locks the rows it takes.
         "table claimable_episodes": "select, update",
         "table consolidation_runs": "select, insert, update, delete",
+        "table consolidation_proposals": "select, insert, update, delete",
         "table edit_history": "select, insert, update, delete",
         "table session_receipts": "select, insert, delete",
         "table session_receipt_lines": "select, insert, delete",

@@ -7,7 +7,7 @@ from butlers.db import WRITE_TIMEOUT_SECONDS
 from butlers.modules.memory.operations.batching import Progress, callers_by_tenant, no_progress, retry_when_busy
 from butlers.modules.memory.operations.idempotency import Answer
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import cleanup, receipts
+from butlers.modules.memory.store import cleanup, proposals, receipts
 
 ACTOR = "cleanup"
 BATCH = 2_000
@@ -58,6 +58,9 @@ async def clean_up(
         async with memory.transaction(each, seconds=WRITE_TIMEOUT_SECONDS) as tx:
             report.remaining += await cleanup.count_remaining(tx, each)
             await cleanup.delete_old_records(tx, each, request_days=REQUEST_DAYS, run_days=RUN_DAYS)
+            await proposals.delete_decided(tx, each, REQUEST_DAYS)
+        while await retry_when_busy(_expire_proposals, memory, each) == BATCH:
+            pass
     return {"dry_run": False, **asdict(report)}
 
 
@@ -87,6 +90,11 @@ async def _delete_expired(memory: Memory, caller: Caller) -> tuple[int, int]:
     # Not durable: the next cleanup deletes what a crash loses.
     async with memory.database.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS, durable=False) as tx:
         return await cleanup.delete_episodes(tx, caller, "episode_expired", BATCH)
+
+
+async def _expire_proposals(memory: Memory, caller: Caller) -> int:
+    async with memory.transaction(caller, seconds=WRITE_TIMEOUT_SECONDS) as tx:
+        return await proposals.expire(tx, caller, BATCH)
 
 
 async def _delete_over_capacity(memory: Memory, caller: Caller, limit: int) -> int:

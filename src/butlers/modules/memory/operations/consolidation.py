@@ -54,7 +54,7 @@ class ConsolidationReport:
         self.failed += record.status == "failed"
         if record.status == "succeeded":
             self.record.episodes += record.episodes
-        for name in (*_COUNTS, "input_tokens", "output_tokens"):
+        for name in (*_COUNTS, "proposed", "input_tokens", "output_tokens"):
             setattr(self.record, name, getattr(self.record, name) + getattr(record, name))
         self.record.tokens_estimated |= record.tokens_estimated
         if record.error:
@@ -83,6 +83,7 @@ class ConsolidationReport:
                 "output": total.output_tokens,
                 "estimated": total.tokens_estimated,
             },
+            **({"proposed": total.proposed} if total.proposed else {}),
             "learned": self.learned[:MAX_LISTED],
             "errors": errors[:MAX_LISTED] + ([f"{unlisted} more errors"] if unlisted > 0 else []),
         }

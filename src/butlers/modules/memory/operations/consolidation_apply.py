@@ -35,12 +35,13 @@ from butlers.modules.memory.operations.consolidation_guards import Consolidation
 from butlers.modules.memory.operations.secrets import redact_secrets
 from butlers.modules.memory.operations.writing import store_fact_in
 from butlers.modules.memory.runtime import Memory
-from butlers.modules.memory.store import consolidation, events, facts, links, memories, rules, states
+from butlers.modules.memory.store import consolidation, events, facts, links, memories, proposals, rules, states
 from butlers.modules.memory.store.consolidation import EpisodeBatch, LeasedEpisode, RunRecord
 from butlers.modules.memory.store.embedding_versions import EmbeddedText
 from butlers.modules.memory.store.events import Event
 from butlers.modules.memory.store.facts import UpdateTarget
 from butlers.modules.memory.store.links import Link
+from butlers.modules.memory.store.proposals import NewProposal
 
 log = logging.getLogger("butlers.memory")
 _NEIGHBOURS = 20
@@ -94,6 +95,7 @@ class BatchExecutor:
     record: RunRecord
     settings: ConsolidationConfig
     learned: list[dict[str, Any]] = field(default_factory=list)
+    proposed: list[NewProposal] = field(default_factory=list)
     rejected: int = 0
 
     @property
@@ -126,6 +128,10 @@ class BatchExecutor:
         """What new memories are compared with."""
         return ConsolidationGuards(self.tx, self.caller, self.scopes, self.settings)
 
+    def source_of(self, evidence: Sequence[UUID]) -> UUID | None:
+        """Return the first of these episodes that is not deleted."""
+        return next((each for each in evidence if not self.locked[each].is_deleted), None)
+
     def latest(self, evidence: Sequence[UUID]) -> datetime:
         """Return the time of the latest of these episodes."""
         return max(each.happened_at for each in self.batch.episodes if each.id in evidence)
@@ -143,7 +149,7 @@ class BatchExecutor:
         """Run one action in a savepoint; a failure is recorded as an error and does not stop the others."""
         try:
             async with self.tx.transaction():
-                await self._apply(action)
+                await (self._propose(action) if self.settings.review == "before" else self.apply(action))
         except Exception as error:
             fault = as_fault(error)
             if isinstance(fault, _TRANSIENT):
@@ -157,7 +163,20 @@ class BatchExecutor:
             self.rejected += isinstance(fault, RejectedAction)
             self.record.errors.append(f"{action.path}: {fault.message if fault else type(error).__name__}")
 
-    async def _apply(self, action: PreparedAction) -> None:
+    async def _propose(self, action: PreparedAction) -> None:
+        if isinstance(action.new, Fault):
+            raise action.new
+        named, is_confirmation = action.extracted.evidence, isinstance(action.extracted, Confirmation)
+        evidence = [each for each in named if each in self.live_episodes] if is_confirmation else self.evidence(named)
+        if isinstance(action.new, (NewFact, NewRule)):
+            vector = self.vectors[action.new.searchable]
+            if await self._drop_echo(action, action.new, vector, evidence):
+                return
+        happened_at = self.latest(evidence or self.live_episodes)
+        self.proposed.append(to_proposal(action, evidence, happened_at))
+
+    async def apply(self, action: PreparedAction) -> None:
+        """Apply one action. Raises a fault if it can't be applied."""
         match action.extracted, action.new:
             case _, Fault() as fault:
                 raise fault
@@ -228,7 +247,7 @@ class BatchExecutor:
             fact,
             self.vectors[fact.searchable],
             source_butler=self.batch.butler,
-            source_episode_id=evidence[0],
+            source_episode_id=self.source_of(evidence),
             confidence=FACT_CONFIDENCE * self.settings.distilled_confidence,
         )
         fact_id = UUID(stored["id"])
@@ -254,7 +273,7 @@ class BatchExecutor:
             rule,
             vector,
             source_butler=self.batch.butler,
-            source_episode_id=evidence[0],
+            source_episode_id=self.source_of(evidence),
             confidence=RULE_CONFIDENCE * self.settings.distilled_confidence,
             payload=_BY_CONSOLIDATION,
         )
@@ -319,6 +338,25 @@ class BatchExecutor:
             "evidence": [str(each) for each in evidence],
         }
         self.learned.append({**learned, **more})
+
+
+def to_proposal(action: PreparedAction, evidence: Sequence[UUID], happened_at: datetime) -> NewProposal:
+    """Return an action as a proposal, in the form of the model's output, so that it is parsed and checked again."""
+    extracted, new = action.extracted, action.new
+    entry: dict[str, Any] = {"evidence": [str(each) for each in evidence]}
+    target = extracted.target_id if isinstance(extracted, (FactUpdate, Confirmation)) else None
+    if target is not None:
+        entry["target_id"] = str(target)
+    if isinstance(new, NewFact):
+        entry |= {"subject": new.subject, "predicate": new.predicate, "importance": new.importance}
+    if isinstance(new, (NewFact, NewRule)):
+        entry |= {
+            "content": new.content,
+            "tags": list(new.tags),
+            "permanence": new.permanence and new.permanence.value,
+        }
+        entry |= {"scope": GLOBAL} if new.scope == GLOBAL else {}
+    return NewProposal(action.path.partition("[")[0], entry, target, evidence, happened_at)
 
 
 async def prepare_actions(
@@ -416,8 +454,10 @@ async def apply_batch(
         await executor.lock_targets(actions)
         for action in actions if executor.live_episodes else ():
             await executor.run(action)
-        if record.errors and not (executor.learned or record.confirmed or executor.rejected):
+        if record.errors and not (executor.learned or record.confirmed or executor.rejected or executor.proposed):
             raise NothingApplied(record.errors)
+        days, record.proposed = memory.config.consolidation.proposal_days, len(executor.proposed)
+        await proposals.insert(tx, caller, batch.run_id, batch.butler, executor.proposed, days)
         marked = await consolidation.mark_consolidated(tx, caller, batch.token, executor.live_episodes)
         # Episodes forgotten during the run stay pending, in case they are restored.
         await consolidation.release_lease(tx, caller, batch.token)

@@ -1,4 +1,4 @@
-"""Review: the memories that wait for a person's judgement, in five piles. Reading them changes nothing."""
+"""Review: the memories that wait for a person's judgement, in six piles. Reading them changes nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ from uuid import UUID
 from butlers.caller import Caller
 from butlers.db import Connection
 from butlers.modules.memory.domain.model import MemoryType
-from butlers.modules.memory.operations import looking, twins
+from butlers.modules.memory.operations import looking, proposals, twins
 from butlers.modules.memory.operations.twins import Twins
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import memories, review
+from butlers.modules.memory.store import proposals as proposal_queries
 
 FADING_DAYS = 14
 MAX_ITEMS = 100
@@ -27,9 +28,14 @@ class Pile(StrEnum):
 
     FADING = "fading"
     DISTILLED = "distilled"
+    PROPOSALS = "proposals"
     HARMFUL = "harmful"
     TWINS = "twins"
     DEAD_LETTERS = "dead-letters"
+
+
+_NO_MEMORIES = (Pile.TWINS, Pile.PROPOSALS)
+"""Piles whose items are no single memories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,9 @@ async def open_pile(memory: Memory, caller: Caller, pile: Pile, skip: int) -> Op
     if pile is Pile.TWINS:
         pairs = await twins.find_twins(memory, caller)
         return OpenPile(len(pairs), _twin_item(pairs[skip]) if skip < len(pairs) else None)
+    if pile is Pile.PROPOSALS:
+        waiting = await proposals.list_waiting(memory, caller)
+        return OpenPile(len(waiting), ReviewItem("proposal", waiting[skip]) if skip < len(waiting) else None)
     async with memory.transaction(caller) as tx:
         found = await _list_pile(memory, tx, caller, pile)
         rows = await memories.fetch_many(tx, caller, [each for _, each in found[skip : skip + 1]], MAX_CHARACTERS)
@@ -76,7 +85,8 @@ async def open_pile(memory: Memory, caller: Caller, pile: Pile, skip: int) -> Op
 async def pile_sizes(memory: Memory, caller: Caller) -> dict[Pile, int]:
     """Return the number of items of each pile, at most a hundred each; twins are only counted where asked for."""
     async with memory.transaction(caller) as tx:
-        return {pile: len(await _list_pile(memory, tx, caller, pile)) for pile in Pile if pile is not Pile.TWINS}
+        sizes = {pile: len(await _list_pile(memory, tx, caller, pile)) for pile in Pile if pile not in _NO_MEMORIES}
+        return {**sizes, Pile.PROPOSALS: len(await proposal_queries.waiting(tx, caller, MAX_ITEMS))}
 
 
 async def _list_pile(memory: Memory, tx: Connection, caller: Caller, pile: Pile) -> list[tuple[MemoryType, UUID]]:

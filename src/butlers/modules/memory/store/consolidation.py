@@ -54,6 +54,8 @@ class LeasedEpisode:
     id: UUID
     is_leased: bool
     is_forgotten: bool
+    is_deleted: bool = False
+    """Whether it expired and was deleted since; only a proposal outlives its episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class RunRecord:
     facts_updated: int = 0
     rules_created: int = 0
     confirmed: int = 0
+    proposed: int = 0
     errors: list[str] = field(default_factory=list)
     parse_errors: list[str] = field(default_factory=list)
     input_tokens: int = 0
@@ -85,7 +88,7 @@ class RunRecord:
 
     def reset_counts(self) -> None:
         """Reset the counts and errors after a rollback."""
-        self.facts_created = self.facts_updated = self.rules_created = self.confirmed = 0
+        self.facts_created = self.facts_updated = self.rules_created = self.confirmed = self.proposed = 0
         self.errors = []
 
     def fail(self, status: str, error: str) -> None:

@@ -23,6 +23,7 @@ TABLES = (
     "sessions",
     "idempotency_keys",
     "consolidation_runs",
+    "consolidation_proposals",
     "job_runs",
 )
 
@@ -36,6 +37,7 @@ async def erase_memory(tx: Connection, caller: Caller, memory_type: MemoryType, 
 async def erase_traces(tx: Connection, caller: Caller, memory_type: MemoryType, ids: Sequence[UUID]) -> None:
     """Delete the links and receipt lines of erased memories, and what edits and stored answers hold of them."""
     await _sql.erase_links(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
+    await _sql.erase_proposals(tx, tenant_id=caller.tenant, ids=list(ids))
     await _sql.erase_receipt_lines(tx, tenant_id=caller.tenant, memory_type=memory_type, ids=list(ids))
     await erase_words(tx, caller, memory_type, ids)
 

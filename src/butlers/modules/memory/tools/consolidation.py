@@ -32,6 +32,7 @@ class ConsolidationCounts(TypedDict, total=False):
     facts_updated: int
     rules_created: int
     confirmed: int
+    proposed: int
     tokens: dict[str, Any]
     learned: list[dict[str, Any]]
     errors: list[str]

@@ -26,6 +26,12 @@ delete from session_receipt_lines
    and memory_type = :memory_type
    and memory_id = any (:ids);
 
+-- name: erase_proposals(tenant_id, ids)!
+-- Deletes the proposals that come from erased episodes or are about erased memories.
+delete from consolidation_proposals
+ where tenant_id = :tenant_id
+   and (evidence && :ids::uuid[] or target_id = any (:ids) or memory_id = any (:ids));
+
 -- name: erase_edit_history(tenant_id, record_type, ids)!
 -- Deletes the words that edits of erased records replaced.
 delete from edit_history where tenant_id = :tenant_id and record_type = :record_type and record_id = any (:ids);
@@ -129,6 +135,12 @@ with erased_memory_links as (
        and tenant_id = :tenant_id
        and ctid = any (array(select ctid from consolidation_runs where tenant_id = :tenant_id limit :max_rows))
     returning 1
+), erased_consolidation_proposals as (
+    delete from consolidation_proposals
+     where :table_name = 'consolidation_proposals'
+       and tenant_id = :tenant_id
+       and ctid = any (array(select ctid from consolidation_proposals where tenant_id = :tenant_id limit :max_rows))
+    returning 1
 ), erased_job_runs as (
     delete from job_runs
      where :table_name = 'job_runs'
@@ -148,6 +160,7 @@ select (select count(*) from erased_memory_links)
      + (select count(*) from erased_sessions)
      + (select count(*) from erased_idempotency_keys)
      + (select count(*) from erased_consolidation_runs)
+     + (select count(*) from erased_consolidation_proposals)
      + (select count(*) from erased_job_runs);
 
 -- name: count_remaining(tenant_id)^
@@ -165,6 +178,7 @@ select (select count(*) from facts where tenant_id = :tenant_id) as facts,
        (select count(*) from sessions where tenant_id = :tenant_id) as sessions,
        (select count(*) from idempotency_keys where tenant_id = :tenant_id) as idempotency_keys,
        (select count(*) from consolidation_runs where tenant_id = :tenant_id) as consolidation_runs,
+       (select count(*) from consolidation_proposals where tenant_id = :tenant_id) as consolidation_proposals,
        (select count(*) from job_runs where tenant_id = :tenant_id) as job_runs;
 
 -- name: find_mentions(tenant_id, phrase, max_rows)
@@ -190,6 +204,8 @@ select texts.kind, texts.id
       select 'rule_application', id, context::text from rule_applications where tenant_id = :tenant_id
       union all
       select 'consolidation_run', id, concat_ws(' ', errors, error) from consolidation_runs where tenant_id = :tenant_id
+      union all
+      select 'proposal', id, action::text from consolidation_proposals where tenant_id = :tenant_id
       union all
       select 'job_run', id, concat_ws(' ', result, error) from job_runs where tenant_id = :tenant_id
   ) texts

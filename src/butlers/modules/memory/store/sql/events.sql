@@ -76,8 +76,16 @@ select entity_id
   from memory_events
  where tenant_id = :tenant_id
    and request_id = :request_id
-   and payload ->> 'related_to' = :record_id::text
-   and entity_id is not null;
+   and :record_id::text in (payload ->> 'related_to', payload ->> 'superseded_by')
+   and entity_id is not null
+union
+select n.entity_id
+  from memory_events o
+  join memory_events n
+    on n.tenant_id = :tenant_id and n.request_id = :request_id and n.entity_id::text = o.payload ->> 'superseded_by'
+ where o.tenant_id = :tenant_id
+   and o.request_id = :request_id
+   and o.entity_id = :record_id;
 
 -- name: find(tenant_id, id)^
 -- One event.
