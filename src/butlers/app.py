@@ -385,7 +385,7 @@ async def open_server(
         )
     )
     tool_names = frozenset(bound.tool.name for bound in module_tools)
-    butler.spawner.attach(LocalToolClient(server.mcp, tool_names), gateway)
+    butler.spawner.attach(LocalToolClient(server.mcp, tool_names), gateway, metrics)
     try:
         async with contextlib.AsyncExitStack() as stack:
             if with_jobs:

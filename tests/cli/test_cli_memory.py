@@ -203,7 +203,7 @@ def test_every_argument_of_a_tool_can_be_given():
 
     sources = {each.callback.__wrapped__.__name__: each.callback.__wrapped__ for each in commands.registered_commands}
     named = {"helpful": "memory_mark_helpful", "harmful": "memory_mark_harmful"}
-    jobs = {"consolidate", "sweep", "cleanup", "reembed", "retract_from"}
+    jobs = {"consolidate", "sweep", "cleanup", "reembed", "retract_from", "undo"}
     without_tool = {"export", "import_", "erase", "revert_inversion"}
     for name, function in sources.items():
         # The commands of jobs take other arguments than their tools.

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from butlers.caller import Caller
-from butlers.modules.memory.operations import decay_sweep
+from butlers.modules.memory.domain.model import MemoryType
+from butlers.modules.memory.domain.receipt import Receipt, ReceiptLine, ReceiptSource, ToldOutcome
+from butlers.modules.memory.operations import decay_sweep, receipts
 from butlers.modules.memory.runtime import Memory
 from memory.memory_fixtures import Archive, Tools
 
@@ -42,6 +44,7 @@ class FullTenant:
     episodes: Mapping[str, str]
     entities: Mapping[str, str]
     session: str
+    agent_session: str
     request: str
     runs: Mapping[str, str]
     """Consolidation runs: one that learned hostile words, and one that failed."""
@@ -63,13 +66,16 @@ async def fill_tenant(tools: Tools, archive: Archive, memory: Memory, word: str 
     await _fill_links(tools, archive, facts, rules, episodes)
     await decay_sweep.sweep(memory, Caller(tenant=tools.tenant, butler=memory.butler, actor="sweep"))
     await _fill_states_after_the_sweep(tools, archive, facts, rules, word)
+    agent_session = await _fill_sessions(archive, memory, tools.tenant, session, facts, rules)
     (event,) = await archive.rows(
         "select request_id from memory_events where tenant_id = $1 and entity_id = $2 order by occurred_at limit 1",
         tools.tenant, facts["live"],
     )  # fmt: skip
     runs = await _fill_runs(tools, archive, facts, rules, episodes)
     events = await _events_to_undo(tools, archive, facts, rules, entities)
-    return FullTenant(tools.tenant, facts, rules, episodes, entities, session, event["request_id"], runs, events)
+    return FullTenant(
+        tools.tenant, facts, rules, episodes, entities, session, agent_session, event["request_id"], runs, events
+    )
 
 
 async def _fill_runs(
@@ -266,6 +272,36 @@ async def _fill_states_after_the_sweep(
     }  # fmt: skip
 
 
+async def _fill_sessions(
+    archive: Archive, memory: Memory, tenant: str, session: str, facts: Mapping[str, str], rules: Mapping[str, str]
+) -> str:
+    """Store sessions of the butler with hostile texts, and one of an agent; both were told and not told memories."""
+    for internal, session_id in ((False, session), (False, str(uuid4())), (True, str(uuid4()))):
+        await archive.connection.execute(
+            "insert into sessions (tenant_id, id, butler, trigger_source, prompt, runtime, status, internal, actor,"
+            " usage, tools, answer, error, finished_at) values ($1, $2, $3, $4, $5, 'command', 'failed', $6, $7, $8,"
+            " $9, $5, $10, now())",
+            tenant, session_id, HOSTILE[0], "consolidation" if internal else f"schedule:{HOSTILE[1]}",
+            "" if internal else "\n".join(HOSTILE), internal, HOSTILE[2],
+            json.dumps({"input_tokens": 1_000, "output_tokens": 50}), json.dumps({HOSTILE[3]: 2}), HOSTILE[4],
+        )  # fmt: skip
+    agent_session = str(uuid4())
+    lines = [
+        *(ReceiptLine(MemoryType.FACT, UUID(each), rank, score=0.5) for rank, each in enumerate(facts.values(), 1)),
+        *(
+            ReceiptLine(MemoryType.RULE, UUID(each), rank, outcome, 0.4)
+            for rank, (each, outcome) in enumerate(zip(rules.values(), [*ToldOutcome] * 9, strict=False), 1)
+        ),
+        ReceiptLine(MemoryType.EPISODE, uuid4(), 99),
+    ]
+    for session_id, agent in ((session, None), (agent_session, "claude-code")):
+        caller = Caller(tenant=tenant, butler=memory.butler, session_id=session_id, details={"agent": agent or ""})
+        receipts.record(memory, caller, Receipt(ReceiptSource.CONTEXT, lines, 400, 3_000))
+        receipts.record(memory, caller, Receipt(ReceiptSource.RECALL, []))
+    await receipts.settle(memory, 30)
+    return agent_session
+
+
 def _details(folder: str, ids: Mapping[str, str]) -> list[str]:
     return [f"/{folder}/{each}" for each in ids.values()]
 
@@ -301,6 +337,10 @@ PAGES: Mapping[str, Callable[[FullTenant], list[str]]] = {
         "/audit", "/audit?type=fact_created", "/audit?actor=nobody", f"/audit?request={full.request}",
         f"/audit?memory={full.facts['live']}", "/audit?since=2020-01-01&until=2020-01-02",
     ],
+    "/sessions": lambda _: [
+        "/sessions", *(f"/sessions?kind={kind}" for kind in ("own", "agent", "internal")), "/sessions?butler=nobody",
+    ],
+    "/sessions/{id:uuid}": lambda full: [f"/sessions/{full.session}", f"/sessions/{full.agent_session}"],
     "/system": lambda _: ["/system"],
     "/review": lambda _: [
         "/review",
@@ -349,6 +389,9 @@ def different_pages(full: FullTenant) -> list[str]:
         "/review?of=proposals&skip=2",
         "/review?of=twins",
         "/review?of=dead-letters",
+        f"/sessions/{full.session}",
+        f"/sessions/{full.agent_session}",
+        "/sessions?butler=nobody",
         *(f"/facts/{full.facts[name]}" for name in ("hostile 0", "hostile new", "successor", "retracted")),
         *(f"/rules/{full.rules[name]}" for name in ("hostile 0", "warning")),
         *(f"/episodes/{full.episodes[name]}" for name in ("hostile 0", "dead_letter")),

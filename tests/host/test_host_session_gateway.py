@@ -14,6 +14,7 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 
 import models
+from butlers.errors import SessionFailed
 from butlers.modules.memory.operations import receipts
 from host.session_fixtures import (
     LONG_MEMORY_TIMEOUT,
@@ -457,3 +458,30 @@ async def test_receipts_of_a_butler_that_stops_at_once_are_stored(folder, hostin
         await at.spawn("Which tea?", at.caller(tenant))
     async with hosting(place) as at:
         assert len(await at.rows("select from session_receipts", tenant)) == 1
+
+
+async def test_the_record_of_a_session_counts_its_calls_by_tool(folder, hosting, tenant):
+    place = write_program(folder(SESSIONS), TOOL_CALLER)
+    async with hosting(place) as at:
+        calls = [["memory_recall", {"topic": "tea"}], ["memory_recall", {"topic": "cake"}], *STORING]
+        await at.spawn(json.dumps(calls), at.caller(tenant))
+        row = await at.session(tenant)
+    assert row["tools"] == {"memory_recall": 2, "memory_store_fact": 1, "memory_store_rule": 1}
+
+
+async def test_tokens_of_sessions_are_metrics_by_purpose(folder, hosting, tenant):
+    place = folder('[butler.runtime]\ncommand = ["./think"]\n', memory=False)
+    answer = json.dumps({"result": "Well.", "session_id": "s", "usage": {"input_tokens": 5, "output_tokens": 13}})
+    write_program(place, f"cat > /dev/null\ncat <<'END'\n{answer}\nEND")
+    async with hosting(place) as at:
+        for source in ("schedule:morning", "tool:ada", "tool:grace"):
+            await at.spawn("How are you?", at.caller(tenant), trigger_source=source)
+        write_program(place, "exit 3")
+        with pytest.raises(SessionFailed):
+            await at.spawn("How are you?", at.caller(tenant), trigger_source="cli")
+        shown = (await at.server.metrics.render(at.server.database, {})).decode()
+    assert 'butlers_session_tokens_total{direction="input",purpose="tool"} 10.0' in shown
+    assert 'butlers_session_tokens_total{direction="output",purpose="schedule:morning"} 13.0' in shown
+    assert 'butlers_sessions_total{outcome="failed",purpose="cli"} 1.0' in shown
+    assert 'butlers_sessions_without_usage_total{purpose="cli"} 1.0' in shown
+    assert "ada" not in shown

@@ -56,7 +56,7 @@ async def test_a_session_is_recorded_with_who_asked_what_and_what_came_of_it(fol
         "r-1",
     )
     assert (row["status"], row["answer"], row["error"]) == ("succeeded", "Very well.", None)
-    assert row["usage"] == usage
+    assert (row["usage"], row["tools"]) == (usage, {})
     assert row["started_at"] <= row["finished_at"]
     assert (row["internal"], row["runtime_session_id"]) == (False, "s-1")
 

@@ -189,6 +189,7 @@ COLUMNS = {
     finished_at                 | timestamp with time zone | null     |
     answer                      | text                     | null     |
     instance                    | uuid                     | null     |
+    tools                       | jsonb                    | not null | '{{}}'::jsonb
     """,
     "api_keys": f"""{COMMON}
     actor                       | text                     | not null |

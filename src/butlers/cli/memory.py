@@ -192,6 +192,17 @@ def history(
     """
 
 
+@tool_command("memory_sessions", app)
+def sessions(
+    folder: Folder = HERE,
+    cursor: Annotated[str | None, typer.Option(help="Continue after a page: the next_cursor it ends with.")] = None,
+) -> None:
+    """List sessions, newest first, with their tokens and how much they were told.
+
+    Example: `butlers memory sessions .`
+    """
+
+
 @tool_command("memory_receipts", app)
 def receipts(
     folder: Folder, session_id: Annotated[str, typer.Argument(metavar="SESSION_ID", help="The session's UUID.")]

@@ -54,4 +54,29 @@ def _heading(receipt: Mapping[str, Any]) -> str:
     return f"{when:%Y-%m-%d %H:%M} {receipt['source']} by {receipt['agent'] or receipt['butler']}: {counts}"
 
 
-VIEWS: Mapping[str, View] = {"memory_receipts": receipts, "memory_told": told}
+def sessions(answer: Mapping[str, Any]) -> RenderableType:
+    """Render a list of sessions."""
+    if not answer["sessions"]:
+        return Text("No session has run.")
+    rows = [
+        {
+            **each,
+            "when": datetime.fromisoformat(each["started_at"]),
+            "session": each["prompt"] or each["purpose"],
+            "by": each["purpose"],
+            "tokens": _tokens(each["usage"]),
+            "state": each["status"] or "of an agent",
+        }
+        for each in answer["sessions"]
+    ]
+    parts: list[RenderableType] = [TextTable("when | state | told | tokens | session / by / id", rows)]
+    if answer["next_cursor"]:
+        parts.append(visible(f"The next ones: --cursor {answer['next_cursor']}"))
+    return Group(*parts)
+
+
+def _tokens(usage: Mapping[str, int]) -> str:
+    return f"{usage['input_tokens'] + usage['output_tokens']:,}" if "input_tokens" in usage else "unknown"
+
+
+VIEWS: Mapping[str, View] = {"memory_sessions": sessions, "memory_receipts": receipts, "memory_told": told}

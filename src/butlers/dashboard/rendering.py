@@ -109,6 +109,7 @@ def _shell(page: "Page", counts: Mapping[str, str], done: DoneAct | None, *, is_
         NavigationItem("Episodes", "/episodes", "e", counts.get("episodes", "")),
         NavigationItem("Entities", "/entities", "n", counts.get("entities", "")),
         NavigationItem("Consolidation", "/consolidation", "l"),
+        NavigationItem("Sessions", "/sessions", "s"),
         NavigationItem("Audit", "/audit", "a"),
         NavigationItem("System", "/system", "y"),
     )

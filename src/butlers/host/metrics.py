@@ -6,6 +6,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from butlers.contract import Usage
 from butlers.db import Database
 from butlers.errors import Fault, NotFound
 from butlers.host.job_runs import JobStatus
@@ -42,6 +43,13 @@ class Metrics:
         self.rows_asked = counter("butlers_rows_asked", "Rows that calls asked for.", ("tool",))
         self.rows_returned = counter("butlers_rows_returned", "Rows that calls got.", ("tool",))
         self.job_runs = counter("butlers_job_runs", "Job runs that ended, by outcome.", ("job", "outcome"))
+        self._sessions = counter("butlers_sessions", "Sessions that ended, by outcome.", ("purpose", "outcome"))
+        self._session_tokens = counter(
+            "butlers_session_tokens", "Tokens of sessions, as their runtime reports them.", ("purpose", "direction")
+        )
+        self._sessions_without_usage = counter(
+            "butlers_sessions_without_usage", "Sessions whose runtime reported no tokens.", ("purpose",)
+        )
         self._pool = gauge("butlers_pool_connections", "Database connections.", ("state",))
         self._module = gauge("butlers_module", "Gauges of modules.", ("module", "name"))
         self._next_run = gauge("butlers_job_next_run_timestamp_seconds", "Time of a job's next run.", ("job",))
@@ -49,6 +57,17 @@ class Metrics:
             "butlers_job_last_success_timestamp_seconds", "Time of a job's last success.", ("job",)
         )
         self._failing = gauge("butlers_job_failing", "1 if a job's last run failed, else 0.", ("job",))
+
+    def count_session(self, trigger_source: str, outcome: str, usage: Usage | None) -> None:
+        """Count a session that ended, and its tokens. A trigger by a tool counts as `tool`, whoever called it."""
+        kind, _, name = trigger_source.partition(":")
+        purpose = f"{kind}:{name}" if kind == "schedule" else kind
+        self._sessions.labels(purpose, outcome).inc()
+        if usage is None:
+            self._sessions_without_usage.labels(purpose).inc()
+            return
+        self._session_tokens.labels(purpose, "input").inc(usage.input_tokens)
+        self._session_tokens.labels(purpose, "output").inc(usage.output_tokens)
 
     async def render(self, database: Database, modules: Mapping[str, Gauges], jobs: JobStatuses = no_jobs) -> bytes:
         """Return the /metrics page. Values that can't be read right now are left out."""

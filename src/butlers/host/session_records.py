@@ -1,5 +1,6 @@
 """Records of sessions in the database."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from typing import Any, Literal
@@ -62,8 +63,9 @@ async def finish_session(
     outcome: SessionOutcome,
     result: RuntimeResult | None = None,
     error: str | None = None,
+    tools: Mapping[str, int] | None = None,
 ) -> None:
-    """Record the outcome of a session. An internal answer is not stored."""
+    """Record the outcome of a session and the tools it called. An internal answer is not stored."""
     async with database.transaction(caller) as tx:
         await _queries.finish_session(
             tx,
@@ -72,6 +74,7 @@ async def finish_session(
             status=outcome,
             runtime_session_id=result and result.session_id and _to_storable(result.session_id),
             usage=asdict(result.usage) if result and result.usage else {},
+            tools=dict(tools or {}),
             answer=_to_storable(result.text[:_MAX_ANSWER_CHARACTERS]) if result and not session.internal else None,
             error=error and _to_storable(error[:_MAX_ERROR_CHARACTERS]),
         )

@@ -23,6 +23,7 @@ from butlers.session_summary import summarize_session
 
 if TYPE_CHECKING:
     from butlers.host.local_client import LocalToolClient
+    from butlers.host.metrics import Metrics
     from butlers.host.session_gateway import SessionGateway
 
 log = logging.getLogger("butlers.sessions")
@@ -64,6 +65,7 @@ class SessionSpawner:
         self._config = config = config or SessionsConfig()
         self.local_client: LocalToolClient | None = None
         self.gateway: SessionGateway | None = None
+        self.metrics: Metrics | None = None
         self._queue = SessionQueue(config.max_concurrent, config.max_queued)
         self._instance = uuid4()
         self._instance_guard = asyncio.Lock()
@@ -71,9 +73,9 @@ class SessionSpawner:
         self._instance_lease: contextlib.AsyncExitStack | None = None
         self._background: set[asyncio.Task[SessionResult]] = set()
 
-    def attach(self, local_client: "LocalToolClient", gateway: "SessionGateway") -> None:
-        """Give later sessions the butler's tools, and memory before and after them."""
-        self.local_client, self.gateway = local_client, gateway
+    def attach(self, local_client: "LocalToolClient", gateway: "SessionGateway", metrics: "Metrics") -> None:
+        """Give later sessions the butler's tools, and memory before and after them; count their tokens."""
+        self.local_client, self.gateway, self.metrics = local_client, gateway, metrics
 
     def check(self) -> None:
         """Return if sessions can be started; raise `Unavailable` with what is missing."""
@@ -278,8 +280,12 @@ class SessionSpawner:
         """Record and log the outcome; a failed write must not lose the answer."""
         session = run.session
         if run.recorded:
-            write = session_records.finish_session(self._database, run.caller, session, outcome, result, error)
+            write = session_records.finish_session(
+                self._database, run.caller, session, outcome, result, error, run.tools
+            )
             await _record_or_warn(write)
+        if self.metrics is not None:
+            self.metrics.count_session(session.trigger_source, outcome, result.usage if result else None)
         extra = {"session": str(session.id), "source": session.trigger_source, "outcome": outcome}
         log.info("session", extra=extra)
 

@@ -7,7 +7,7 @@ from butlers.migrate import Branch
 CORE = Branch(
     label="core",
     location=Path(__file__).parent,
-    head="core_007",
+    head="core_008",
     rights={
         "table alembic_version": "select",
         "function current_tenant()": "execute",

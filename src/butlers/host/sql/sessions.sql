@@ -15,11 +15,11 @@ update sessions
    and id = :id
    and status = 'waiting';
 
--- name: finish_session(tenant_id, id, status, runtime_session_id, usage, answer, error)!
+-- name: finish_session(tenant_id, id, status, runtime_session_id, usage, tools, answer, error)!
 -- Set the outcome of an unfinished session, or of one that was marked as lost too early.
 update sessions
    set status = :status, finished_at = now(), runtime_session_id = :runtime_session_id, usage = :usage,
-       answer = :answer, error = :error
+       tools = :tools, answer = :answer, error = :error
  where tenant_id = :tenant_id
    and id = :id
    and status in ('waiting', 'running', 'lost');

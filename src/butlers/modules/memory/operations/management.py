@@ -15,10 +15,12 @@ from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.operations.change_events import append_changes
 from butlers.modules.memory.operations.feedback import refusal_for
 from butlers.modules.memory.operations.idempotency import Answer, Request, run_once
+from butlers.modules.memory.operations.viewing_sessions import TokenUse, token_use_in
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import consolidation, events, facts, links, memories, states, stats
 
 MAX_CHAIN = 200
+_TOKEN_DAYS = 7
 _FORGOTTEN_STATE = {MemoryType.FACT: "retracted", MemoryType.RULE: "forgotten", MemoryType.EPISODE: "forgotten"}
 
 
@@ -81,8 +83,22 @@ async def memory_stats(memory: Memory, caller: Caller, scope: str | None) -> Ans
                 "daily_token_limit": memory.config.consolidation.daily_token_limit,
                 "last_run": await consolidation.latest_run(tx, caller),
             },
+            "tokens": _token_counts(await token_use_in(tx, caller, _TOKEN_DAYS)),
             "jobs": {name: _job_status(schedule, runs.get(name, {})) for name, schedule in memory.config.schedule},
         }
+
+
+def _token_counts(used: TokenUse) -> dict[str, Any]:
+    return {
+        "days": used.days,
+        "total": used.total,
+        "by_day": list(used.by_day),
+        "by_butler": dict(used.by_butler),
+        "by_purpose": dict(used.by_purpose),
+        "last_day_by_purpose": dict(used.last_day),
+        "sessions": used.sessions,
+        "sessions_without_usage": used.unreported,
+    }
 
 
 def _job_status(expression: str, last_run: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def record(memory: Memory, caller: Caller, receipt: Receipt) -> None:
     if len(queue.pending) >= _MAX_PENDING:
         memory.warn("a receipt was not stored: the database falls behind")
         return
-    new = NewReceipt(UUID(caller.session_id), receipt, caller.details.get("agent"))
+    new = NewReceipt(UUID(caller.session_id), receipt, caller.details.get("agent") or None)
     queue.pending.append(PendingReceipt(caller, new))
     if queue.writer is None or queue.writer.done():
         queue.writer = asyncio.create_task(_write_pending(memory))

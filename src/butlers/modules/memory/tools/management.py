@@ -37,13 +37,14 @@ class RestoreResult(TypedDict):
 
 
 class Stats(TypedDict):
-    """Counts of memories, consolidation and jobs."""
+    """Counts of memories, consolidation, tokens and jobs."""
 
     scopes: list[str]
     episodes: dict[str, Any]
     facts: dict[str, Any]
     rules: dict[str, Any]
     consolidation: dict[str, Any]
+    tokens: dict[str, Any]
     jobs: dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Tools that say what sessions were told."""
+"""Tools that list sessions and say what they were told."""
 
 from typing import Annotated, Any
 
@@ -8,10 +8,11 @@ from typing_extensions import TypedDict
 from butlers.caller import Caller
 from butlers.contract import tool
 from butlers.modules.memory.domain.model import MemoryType
-from butlers.modules.memory.operations import receipts
+from butlers.modules.memory.operations import receipts, viewing_sessions
+from butlers.modules.memory.operations.paging import parse_start
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.tools.answers import to_json
-from butlers.modules.memory.tools.arguments import Id, MemoryTypeName, parse_id
+from butlers.modules.memory.tools.arguments import Id, MemoryTypeName, OptionalText, parse_id
 
 
 class SessionReceipts(TypedDict):
@@ -33,6 +34,13 @@ class ToldSessions(TypedDict):
     truncated: bool
 
 
+class SessionList(TypedDict):
+    """A page of sessions."""
+
+    sessions: list[dict[str, Any]]
+    next_cursor: str | None
+
+
 @tool(read_only=True, toolset="full")
 async def memory_receipts(
     memory: Memory, caller: Caller, session_id: Annotated[str, Field(description="The session's UUID.")]
@@ -49,4 +57,16 @@ async def memory_told(memory: Memory, caller: Caller, memory_type: MemoryTypeNam
     return to_json(told)  # type: ignore[no-any-return]
 
 
-TOOLS = (memory_receipts, memory_told)
+@tool(read_only=True, toolset="full")
+async def memory_sessions(
+    memory: Memory,
+    caller: Caller,
+    cursor: Annotated[OptionalText, Field(description="The next_cursor of the page before.")] = None,
+) -> SessionList:
+    """List sessions, newest first: the prompt, the outcome, the tokens, and how much each was told."""
+    page = await viewing_sessions.list_sessions(memory, caller, parse_start(cursor or "", "", "time"))
+    cursor = str(page.older) if page.older else None
+    return to_json({"sessions": page.rows, "next_cursor": cursor})  # type: ignore[no-any-return]
+
+
+TOOLS = (memory_sessions, memory_receipts, memory_told)
