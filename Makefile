@@ -9,7 +9,7 @@ WORKERS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 # All tests of a file on one worker: its fixtures are made once.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
-.PHONY: run test test-faults test-agents check bench bench-guard docs lock clean rebuild
+.PHONY: run test test-faults test-agents check bench bench-guard docs package lock clean rebuild
 .NOTPARALLEL:
 
 run: $(VENV)/.run
@@ -48,6 +48,12 @@ docs: $(VENV)/.dev
 	@$(BIN)/python scripts/browser.py
 	$(BIN)/python scripts/reference.py
 	$(BIN)/python scripts/screenshots.py
+
+# The files that other programs install butlers from, and the wheel and the bundle in dist.
+package: $(VENV)/.dev
+	$(BIN)/python scripts/package_files.py
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	cd extensions/mcpb && $(abspath $(BIN))/python -m zipfile -c $(abspath dist)/butlers.mcpb manifest.json pyproject.toml server.py
 
 # Pins the newest versions; needs `uv`.
 lock:

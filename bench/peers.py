@@ -191,7 +191,7 @@ class Bench:
         settings = {
             "folder": str(folder),
             "graph": str(self.graph),
-            "tokenizer": str(minilm.model_folder() / "tokenizer.json"),
+            "tokenizer": str(minilm.model_folder(CACHE / "model") / "tokenizer.json"),
             "data": str(self.data),
             "size": size,
             "environment": str(peer.environment),

@@ -218,7 +218,7 @@ def brought(home, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "brought"
     folder.mkdir()
     (folder / "model.onnx").symlink_to(minilm.graph_file(home / "models"))
-    shutil.copy(minilm.model_folder() / "tokenizer.json", folder)
+    shutil.copy(minilm.model_folder(home / "models") / "tokenizer.json", folder)
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": minilm.MAX_TOKENS}))
     return folder
 

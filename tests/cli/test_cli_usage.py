@@ -5,6 +5,7 @@ import typer
 from typer.testing import CliRunner
 
 from butlers.cli import app
+from butlers.environment import _VARIABLES
 
 ROOT = typer.main.get_command(app)
 
@@ -28,7 +29,11 @@ def test_help_has_an_example_of_the_command_itself(path):
     assert f"butlers {' '.join(path)}" in example or (path == ("dsn",) and "butlers dsn" in example)
 
 
-@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+# A model serves all butlers of the user.
+WITHOUT_FOLDER = {("model", "install")}
+
+
+@pytest.mark.parametrize("path", [path for path in LEAVES if path not in WITHOUT_FOLDER], ids=" ".join)
 def test_the_folder_comes_first_and_may_be_left_out_where_nothing_follows(path):
     words = [each for each in LEAVES[path].params if each.param_type_name == "argument"]
     assert words[0].name == "folder"
@@ -68,3 +73,30 @@ def test_no_arguments_list_the_commands(butlers):
     shown = butlers()
     for path in LEAVES:
         assert path[0] in shown.stdout + shown.stderr
+
+
+def test_the_help_names_every_variable_and_exit_code(butlers):
+    shown = butlers("--help").stdout
+    assert [name for name in _VARIABLES if name not in shown] == []
+    assert "Exit status" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("butlers conn", "connect"), ("butlers connect . cod", "codex"), ("butlers memory rec", "recall")],
+)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes_commands_and_agents(butlers, shell, words, found):
+    before = {
+        "bash": {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": words},
+        "fish": {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+    }[shell]
+    completed = butlers(_BUTLERS_COMPLETE=f"complete_{shell}", **before)
+    assert found in completed.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_the_completion_is_shown(butlers, shell):
+    shown = butlers("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert (shown.returncode, "_BUTLERS_COMPLETE" in shown.stdout) == (0, True), shown.stderr

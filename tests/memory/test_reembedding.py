@@ -69,7 +69,7 @@ def write_model(at, name="bag-of-words", *, seed=1, dimensions=384, pooled=False
     )
     opset = helper.make_opsetid("", 17)
     onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=8), model_folder / "model.onnx")
-    shutil.copy(minilm.model_folder() / "tokenizer.json", model_folder)
+    shutil.copy(minilm.model_folder(at) / "tokenizer.json", model_folder)
     if longest:
         (model_folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": longest}))
     return model_folder

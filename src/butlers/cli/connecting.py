@@ -17,11 +17,23 @@ if TYPE_CHECKING:
     from butlers.connect import Connection, FileChange
 
 
+def _matching_agents(incomplete: str) -> list[str]:
+    """Return the names of agents that begin like this, for the shell's completion."""
+    from butlers.agents import AGENTS
+
+    return [name for name in AGENTS if name.startswith(incomplete)]
+
+
 @command
 async def connect(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The butler's folder.")] = HERE,
     agent: Annotated[
-        str | None, typer.Argument(metavar="AGENT", help="The agent to set up: `claude-code`, `codex`, `gemini`, …")
+        str | None,
+        typer.Argument(
+            metavar="AGENT",
+            help="The agent to set up: `claude-code`, `codex`, `gemini`, …",
+            autocompletion=_matching_agents,
+        ),
     ] = None,
     project: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The project's folder. Default: the current one.")

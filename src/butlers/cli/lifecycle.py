@@ -166,4 +166,5 @@ def migration_rows(migration: "Migration") -> list[dict[str, str]]:
     ]
 
 
-COMMANDS = (init, run, open_, dsn, migrate, doctor)
+COMMANDS = (init, run, open_, doctor)
+DATABASE_COMMANDS = (dsn, migrate)

@@ -26,15 +26,19 @@ Tenant = Annotated[str | None, typer.Option(help="The tenant. Default: the confi
 async def open_memory(folder: Path, tenant: str | None) -> "AsyncIterator[tuple[Memory, Caller]]":
     """Open the memory of the butler in a folder. Raises a configuration fault when the butler has none."""
     from butlers import app
+    from butlers.cli.model import await_model
     from butlers.environment import read_environment
 
-    async with app.open_butler(app.load_configuration(folder), read_environment()) as butler:
+    environment = read_environment()
+    async with app.open_butler(app.load_configuration(folder), environment) as butler:
         module = next((each for each in butler.modules if each.name == "memory"), None)
         if module is None:
             raise ConfigurationFault(
                 f"the butler {butler.config.butler.name} has no memory",
                 hint="Set `enabled = true` under [modules.memory] in its butler.toml.",
             )
+        if module.state.config.embedding.onnx_folder is None:
+            await await_model(environment.home)
         yield module.state, butler.caller(tenant)
 
 

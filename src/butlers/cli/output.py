@@ -6,7 +6,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
@@ -73,17 +74,23 @@ def _failed(message: str, hint: str) -> typer.Exit:
 
 def ask(question: str, refusal: str) -> None:
     """Raise a conflict with the refusal unless the answer is yes. The question goes to stderr."""
-    # The event loop only records SIGINT, and the read below would not end.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with interrupted_at_once():
         typer.echo(f"{question} [y/N] ", err=True, nl=False)
         answer = sys.stdin.readline()
-    finally:
-        signal.signal(signal.SIGINT, previous)
     if not answer.endswith("\n"):
         typer.echo(err=True)
     if answer.strip().lower() not in {"y", "yes"}:
         raise Conflict(refusal, hint="Answer y, or pass --yes.")
+
+
+@contextmanager
+def interrupted_at_once() -> Iterator[None]:
+    """Let Ctrl-C end what blocks the event loop, which only records SIGINT."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def show(answer: Any, view: "Callable[[Any], RenderableType]", *, as_json: bool, to_stderr: bool = False) -> None:

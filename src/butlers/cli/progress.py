@@ -6,15 +6,23 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(activity: str) -> Iterator[Callable[[int, int], None]]:
+def progress(activity: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that takes the done and the total count; it draws only when stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _, __: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn(activity), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    counts = (DownloadColumn(),) if in_bytes else (MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    columns = (TextColumn(activity), BarColumn(), *counts)
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(activity, total=None, rate="")
 

@@ -15,6 +15,7 @@ from butlers.errors import Fault, Unavailable
 from butlers.modules.memory import minilm
 from butlers.modules.memory.domain.tokens import count_tokens_of, split_pieces
 from butlers.modules.memory.embedding_queue import EmbeddingQueue, PendingText
+from butlers.modules.memory.model_fetch import PATIENCE_SECONDS, await_model, start_fetch
 from butlers.modules.memory.onnx_folder import OnnxFolder
 from butlers.modules.memory.onnx_model import OnnxModel, Vector, load_folder, load_minilm
 
@@ -104,12 +105,17 @@ class EmbeddingEngine:
 
     def count_tokens(self, text: str) -> int:
         """The tokens of a text, counted by the model's own tokenizer."""
-        counter = self._loaded().counter
+        counter = self._loaded(seconds=0).counter
         total = 0
         for piece in split_pieces(text):
             encoding = counter.encode(piece, add_special_tokens=False)
             total += count_tokens_of(piece, encoding.tokens, encoding.offsets)
         return total
+
+    def start_fetch(self) -> None:
+        """Start to fetch the built-in model if it is missing, and return at once."""
+        if self._folder is None:
+            start_fetch(self._cache_folder)
 
     async def ready(self) -> None:
         """Return once the model is loaded."""
@@ -155,7 +161,10 @@ class EmbeddingEngine:
         if len(self._cache) > _MAX_CACHED_VECTORS:
             self._cache.popitem(last=False)
 
-    def _loaded(self) -> OnnxModel:
+    def _loaded(self, seconds: float = PATIENCE_SECONDS) -> OnnxModel:
+        """The model; a missing one is waited for before the lock is taken."""
+        if self._model is None and self._folder is None:
+            await_model(self._cache_folder, seconds)
         with self._load_lock:
             self._model = self._model or self._load()
             return self._model

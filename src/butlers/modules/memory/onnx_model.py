@@ -62,7 +62,8 @@ def _pool_and_normalize(hidden: Any, mask: Any, pooling: Pooling) -> Any:
 
 def load_minilm(cache_folder: Path) -> OnnxModel:
     """all-MiniLM-L6-v2; its graph is built if it is missing."""
-    return _load_model(minilm.graph_file(cache_folder), minilm.model_folder() / "tokenizer.json", minilm.MAX_TOKENS)
+    tokenizer = minilm.model_folder(cache_folder) / minilm.TOKENIZER_FILE
+    return _load_model(minilm.graph_file(cache_folder), tokenizer, minilm.MAX_TOKENS)
 
 
 def load_folder(folder: OnnxFolder) -> OnnxModel:
