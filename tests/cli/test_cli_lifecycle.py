@@ -68,7 +68,7 @@ def test_init_writes_a_butler_that_runs(butlers, home, tmp_path):
     assert "fail" not in states.values(), states
 
 
-@pytest.mark.parametrize("name", ["general", "health", "memory"])
+@pytest.mark.parametrize("name", ["coding", "general", "health", "memory", "personal"])
 async def test_an_example_starts_and_serves_its_tools(home, cluster, tmp_path, name):
     folder = shutil.copytree(ROOT / "examples" / name, tmp_path / name)
     text = (folder / "butler.toml").read_text()

