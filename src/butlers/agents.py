@@ -173,6 +173,8 @@ _CLAUDE_STATE = UserFolder("", "CLAUDE_CONFIG_DIR")
 _CODEX = UserFolder(".codex", "CODEX_HOME")
 _GEMINI = UserFolder("", "GEMINI_CLI_HOME")
 
+_CLINE_IN_VSCODE = "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
+
 _STDIO: Template = {"command": Slot.PROGRAM, "args": Slot.ARGUMENTS, "env": Slot.ENVIRONMENT}
 _HTTP: Template = {"url": Slot.URL, "headers": Slot.HEADERS}
 _TYPED_HTTP: Template = {"type": "http", **_HTTP}
@@ -375,7 +377,14 @@ CLINE = Agent(
     name="cline",
     title="Cline",
     servers=Servers(
-        place=FilePlace(user=(".cline/data/settings/cline_mcp_settings.json",)),
+        # The program of its own, or the extension of VS Code.
+        place=FilePlace(
+            user=(
+                ".cline/data/settings/cline_mcp_settings.json",
+                f".config/{_CLINE_IN_VSCODE}",
+                f"Library/Application Support/{_CLINE_IN_VSCODE}",
+            )
+        ),
         table="mcpServers",
         stdio={**_STDIO, "disabled": False, "autoApprove": []},
         http={"type": "streamableHttp", **_HTTP, "disabled": False, "autoApprove": []},

@@ -67,6 +67,18 @@ async def test_the_turns_of_a_session_are_episodes_of_one_session(shell, butler,
     assert first["session_id"] == second["session_id"]
 
 
+async def test_an_editor_that_also_runs_the_hooks_of_claude_code_keeps_its_session_once(
+    shell, butler, episodes, tmp_path
+):
+    """Cursor can run the hooks of Claude Code: each turn is kept by its own, and the session not once more."""
+    event = turn_event("cursor", tmp_path / "talk.jsonl", f"ses_{uuid4().hex}")
+    for hook, name in (("turn-end", "cursor"), ("session-end", "claude-code")):
+        done = shell("hook", hook, butler, "--for", name, "--wait", stdin=event)
+        assert (done.returncode, done.stderr) == (0, "")
+    (episode,) = await episodes()
+    assert episode["metadata"]["trigger_source"] == "cursor"
+
+
 @pytest.mark.parametrize("fields", [{}, {"session_id": "x" * 5_000, "turn_id": "y" * 5_000}])
 async def test_a_turn_without_ids_or_with_strange_ones_is_kept(shell, butler, episodes, fields):
     event = {"prompt": "Which tea?", "last_assistant_message": "Green.", **fields}

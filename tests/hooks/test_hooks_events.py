@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from butlers.errors import InvalidInput
 from butlers.hooks.event import HookEvent, parse_event
-from butlers.hooks.once import claim_start
+from butlers.hooks.once import claim_keeping, claim_start
 
 SESSION = "01a1edfb-1cb8-7063-ae6a-122929a903bb"
 EVENTS = {
@@ -103,6 +103,13 @@ def test_the_first_of_two_hooks_of_one_start_tells_the_memories(tmp_path):
 def test_another_butler_session_or_way_to_start_is_another_start(tmp_path, other):
     assert claim_start(tmp_path, "/butler", SESSION, "startup")
     assert claim_start(tmp_path, *other)
+
+
+def test_the_agent_whose_hook_comes_first_keeps_a_session(tmp_path):
+    agents = ["cursor", "claude-code", "cursor", "claude-code"]
+    assert [claim_keeping(tmp_path, agent, "/butler", SESSION) for agent in agents] == [True, False, True, False]
+    assert claim_keeping(tmp_path, "claude-code", "/butler", "another session")
+    assert claim_keeping(tmp_path, "claude-code", "/other", SESSION)
 
 
 def test_a_start_long_ago_is_another_start(tmp_path):

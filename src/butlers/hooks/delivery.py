@@ -13,6 +13,7 @@ from butlers.agents import AGENTS, Agent
 from butlers.environment import Environment
 from butlers.errors import Conflict, Fault, InvalidInput, Unavailable
 from butlers.hooks.event import HookEvent, parse_event
+from butlers.hooks.once import claim_keeping
 from butlers.hooks.outbox import Outbox, delete_event, read_event
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ _RETRY_SECONDS = 0.1
 
 
 def accept_event(outbox: Outbox, hook: str, event_json: str, agent: Agent) -> Path | None:
-    """Put the event of a hook into the outbox and return its file; None if it says nothing that could be kept.
+    """Put the event of a hook into the outbox and return its file; None if there is nothing to keep.
+
+    That is an event that says nothing, and one of a session that the hooks of another agent keep already.
 
     Raises `InvalidInput` for what is no event, and without a butler.
     """
@@ -33,6 +36,8 @@ def accept_event(outbox: Outbox, hook: str, event_json: str, agent: Agent) -> Pa
         raise InvalidInput(f"there is no butler.toml in {outbox.butler}")
     # Some agents also run the hook when they only list their servers.
     if not (event.prompt or event.messages or transcript_end):
+        return None
+    if event.session and not claim_keeping(outbox.home, agent.name, str(outbox.butler), event.session):
         return None
     return outbox.add(
         {

@@ -22,7 +22,7 @@ class Outbox:
     """The outbox of one butler: others do not wait for a butler that does not answer."""
 
     def __init__(self, home: Path, butler: Path) -> None:
-        self.butler = butler.resolve()
+        self.home, self.butler = home, butler.resolve()
         digest = hashlib.sha256(os.fsencode(self.butler)).hexdigest()[:16]
         self.folder = hook_folder(home, f"outbox-{digest}")
 
