@@ -115,6 +115,7 @@ async def valid_arguments(tools: "Tools", butler: str) -> dict[str, dict[str, An
         "memory_run_episode_cleanup": {"dry_run": True},
         "memory_dead_letters": {"retry": True},
         "memory_sessions": {},
+        "memory_hygiene": {},
         "memory_receipts": {"session_id": "00000000-0000-4000-8000-000000000002"},
         "memory_told": address,
         "memory_retract_from": {"episode_id": "00000000-0000-4000-8000-000000000001"},

@@ -7,6 +7,7 @@ import typer
 from butlers.cli import (
     entities,
     memory_export,
+    memory_hygiene,
     memory_jobs,
     memory_proposals,
     memory_removal,
@@ -253,7 +254,15 @@ def stats(
     """
 
 
-_MODULES = (memory_export, memory_jobs, memory_runs, memory_proposals, memory_removal, memory_undo)
+_MODULES = (
+    memory_export,
+    memory_jobs,
+    memory_runs,
+    memory_proposals,
+    memory_removal,
+    memory_undo,
+    memory_hygiene,
+)
 for function in (each for module in _MODULES for each in module.COMMANDS):
     app.command(function.__name__.strip("_").replace("_", "-"))(function)
 app.add_typer(entities.app, name="entity")

@@ -83,7 +83,7 @@ async def import_(
     from butlers.cli import memory_views
     from butlers.modules.memory.operations import export_import
 
-    with _open_input(file) as source:
+    with open_input(file) as source:
         started = time.monotonic()
         async with open_memory(folder, tenant) as (memory, caller):
             with progress("importing") as update:
@@ -162,7 +162,7 @@ def _unwritable(file: Path, error: OSError) -> InvalidInput:
 
 
 @contextmanager
-def _open_input(file: Path) -> Iterator[BinaryIO]:
+def open_input(file: Path) -> Iterator[BinaryIO]:
     """Open a file that can be read twice: once to check it and once to import it."""
     if file == STREAM:
         with tempfile.TemporaryFile() as copy:

@@ -11,6 +11,7 @@ from butlers.modules.memory.tools import (
     context,
     entities,
     feedback,
+    hygiene,
     management,
     proposals,
     reading,
@@ -32,6 +33,7 @@ _MODULES = (
     retraction,
     undo,
     receipts,
+    hygiene,
     entities,
 )
 TOOLS: tuple[Tool, ...] = tuple(tool for module in _MODULES for tool in module.TOOLS)
