@@ -20,6 +20,7 @@ PAGE_ORDER = (
     "fresh",
     "growth",
     "quality",
+    "matching",
     "finding",
     "storing",
     "imports",

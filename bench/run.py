@@ -14,6 +14,7 @@ BENCHES = (
     "first_minute",
     "growth",
     "quality",
+    "matching",
     "finding",
     "writes",
     "imports",

@@ -60,6 +60,7 @@ context_token_budget = 4000
 default_limit = 21
 default_mode = "keyword"
 recall_mode = "blended"
+least_match = "fair"
 min_confidence = 0.3
 score_weights = { relevance = 0.5, importance = 0.2, recency = 0.2, confidence = 0.1 }
 section_quotas = { facts = 0.5, rules = 0.25, episodes = 0.25 }
@@ -180,6 +181,7 @@ def test_every_key_is_loaded(load_text: LoadText, tmp_path: Path) -> None:
             "default_limit": 21,
             "default_mode": "keyword",
             "recall_mode": "blended",
+            "least_match": "fair",
             "min_confidence": 0.3,
             "score_weights": {"relevance": 0.5, "importance": 0.2, "recency": 0.2, "confidence": 0.1},
             "section_quotas": {"facts": 0.5, "rules": 0.25, "episodes": 0.25},
@@ -265,6 +267,7 @@ def test_the_defaults_of_the_memory_module_are_as_documented() -> None:
             "default_limit": 20,
             "default_mode": "hybrid",
             "recall_mode": "hybrid",
+            "least_match": "weak",
             "min_confidence": 0.2,
             "score_weights": {"relevance": 0.4, "importance": 0.3, "recency": 0.2, "confidence": 0.1},
             "section_quotas": {"facts": 0.6, "rules": 0.25, "episodes": 0.15},

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from butlers.modules.memory.domain.decay import effective_confidence
 from butlers.modules.memory.domain.fusion import normalized_relevance, rrf_score
+from butlers.modules.memory.domain.matching import Match, match_of
 from butlers.modules.memory.domain.model import CANDIDATE_DECAY_RATE, Permanence
 from butlers.modules.memory.domain.scoring import ScoreSignals, ScoreWeights, composite_score, recency
 
@@ -116,3 +117,30 @@ def test_the_score_is_the_weighted_sum_of_its_parts(signals):
     expected = 0.4 * signals.relevance + 0.3 * signals.importance + 0.2 * signals.recency + 0.1 * signals.confidence
     assert composite_score(signals, ScoreWeights()) == pytest.approx(expected)
     assert 0 <= composite_score(signals, ScoreWeights()) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("similarity", "coverage", "match"),
+    [
+        (0.9, 0.0, "strong"),
+        (0.5, 0.8, "strong"),
+        (0.62, 0.0, "fair"),
+        (0.4, 0.41, "fair"),
+        (0.5, 0.1, "weak"),
+        (-0.5, 1.0, "weak"),
+        (None, 0.6, "strong"),
+        (None, 0.5, "fair"),
+        (None, None, "weak"),
+    ],
+)
+def test_a_match_weighs_meaning_twice_as_much_as_words(similarity, coverage, match):
+    assert match_of(similarity, coverage) == match
+
+
+def test_a_band_is_at_least_itself_and_every_worse_one():
+    bands = list(Match)
+    assert [[one.is_at_least(other) for other in bands] for one in bands] == [
+        [True, True, True],
+        [False, True, True],
+        [False, False, True],
+    ]

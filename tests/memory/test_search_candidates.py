@@ -138,3 +138,25 @@ async def test_an_episode_gets_a_share_of_its_better_live_neighbour(tools, memor
 )
 def test_the_graph_is_read_where_that_reads_less_than_every_vector_in_scope(size, rows, has_graph, expected):
     assert uses_graph(size, 100, TableEstimate(rows, has_graph)) is expected
+
+
+async def test_every_result_says_how_well_it_fits_and_recall_can_leave_weak_ones_out(tools, memory, caller):
+    fitting = await tools.fact("is allergic to peanuts", subject="Ada", predicate="allergy")
+    await tools.fact("an old green car", subject="Bob", predicate="car")
+    for mode in SearchMode:
+        found = await tools("memory_search", query="Is Ada allergic to peanuts?", mode=mode)
+        assert found[0]["id"] == fitting
+        assert found[0]["match"] == "strong"
+        assert {each["match"] for each in found[1:]} <= {"weak"}
+    foreign = await tools("memory_search", query="How do volcanoes form on the sea floor?", mode="blended")
+    assert {each["match"] for each in foreign} == {"weak"}
+    retrieval = memory.config.retrieval.model_copy(update={"least_match": "fair"})
+    strict = replace(memory, config=memory.config.model_copy(update={"retrieval": retrieval}))
+    asked = {"scope": None, "limit": 10, "types": (MemoryType.FACT, MemoryType.RULE)}
+    recalled = await reading.recall(strict, caller, "Is Ada allergic to peanuts?", **asked)
+    assert [str(each["id"]) for each in recalled] == [fitting]
+    assert len(await reading.recall(memory, caller, "Is Ada allergic to peanuts?", **asked)) == 2
+    assert await reading.recall(strict, caller, "How do volcanoes form on the sea floor?", **asked) == []
+    block = await context.build_context(strict, caller, "Is Ada allergic to peanuts?", memory.butler, None)
+    assert "peanuts" in block
+    assert "car" not in block

@@ -57,7 +57,7 @@ def search_results(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
         }
         for memory in memories
     ]
-    return TextTable("score | memory / content / id / signals", rows)
+    return TextTable("score / match | memory / content / id / signals", rows)
 
 
 def record(answer: Mapping[str, Any]) -> RenderableType:

@@ -92,6 +92,11 @@ class RetrievalConfig(Table):
         "hybrid",
         description="How `memory_recall` and `memory_context` compute relevance: by rank or by measure, as above.",
     )
+    least_match: Literal["strong", "fair", "weak"] = Field(
+        "weak",
+        description="The worst match that `memory_recall` and `memory_context` return. `fair` leaves out memories "
+        "that hardly fit the question, so that a question nothing answers gets few or none.",
+    )
     min_confidence: Share = Field(
         0.2, description="Facts and rules with less confidence are not found. 0 finds all of them."
     )

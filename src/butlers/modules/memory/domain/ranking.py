@@ -6,6 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from butlers.modules.memory.domain.fusion import blended_score, normalized_relevance, rrf_score
+from butlers.modules.memory.domain.matching import Match, match_of
 from butlers.modules.memory.domain.model import MAX_IMPORTANCE, MemoryType, SearchMode
 from butlers.modules.memory.domain.scoring import ScoreSignals, ScoreWeights, composite_score, recency
 
@@ -49,6 +50,11 @@ class ScoredMemory(NamedTuple):
     def importance(self) -> float | None:
         """The importance used for the score, from 0 to 10."""
         return self.signals.importance * MAX_IMPORTANCE if self.signals else self.candidate.importance
+
+    @property
+    def match(self) -> Match:
+        """How well the memory fits the question."""
+        return match_of(self.candidate.similarity, self.candidate.coverage)
 
 
 def rank_search(candidates: Iterable[Candidate], mode: SearchMode, depth: int) -> list[ScoredMemory]:

@@ -11,6 +11,7 @@ from butlers.db import Connection
 from butlers.errors import Unavailable
 from butlers.modules.memory.domain import ranking
 from butlers.modules.memory.domain.errors import MemoryNotFound
+from butlers.modules.memory.domain.matching import Match
 from butlers.modules.memory.domain.model import MAX_LISTED_CHARACTERS, MemoryType, SearchMode
 from butlers.modules.memory.domain.ranking import ScoredMemory
 from butlers.modules.memory.domain.receipt import ReceiptSource
@@ -99,7 +100,9 @@ async def rank_for_recall(
         memory, tx, caller, query, embedding, mode, scope, retrieval.min_confidence, depth, advice_only=True
     ).candidates(types)
     weights = ScoreWeights(**retrieval.score_weights.model_dump())
-    return ranking.rank_recall(found, mode, weights, retrieval.maturity_importance.model_dump(), fused)
+    ranked = ranking.rank_recall(found, mode, weights, retrieval.maturity_importance.model_dump(), fused)
+    least = Match(retrieval.least_match)
+    return [each for each in ranked if each.match.is_at_least(least)]
 
 
 async def get(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> SearchResult:
@@ -145,6 +148,7 @@ def _to_result(row: Any, scored: ScoredMemory) -> SearchResult:
     candidate, signals = scored.candidate, scored.signals
     parts: SearchResult = {
         "score": scored.score,
+        "match": scored.match.value,
         "confidence": candidate.confidence,
         "similarity": candidate.similarity,
         "rank": candidate.rank,

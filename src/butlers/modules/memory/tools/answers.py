@@ -68,6 +68,7 @@ class Memory(TypedDict, total=False):
     content: str
     truncated: bool
     score: float
+    match: str
     confidence: float
     lifecycle: str
     provenance: str | None
