@@ -103,6 +103,8 @@ class Job:
     run: Callable[[Caller], Awaitable[JobResult]]
     shared: bool = True
     """Whether the butlers of a database share the job; otherwise each butler runs its own."""
+    is_due_early: Callable[[Caller], Awaitable[bool]] | None = None
+    """Whether the job has work that should not wait for its time; asked every few seconds, so it has to be cheap."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 from butlers.caller import Caller
 from butlers.contract import Job, JobResult
 from butlers.db import Database
+from butlers.host.early_runs import CHECK_SECONDS
 from butlers.host.metrics import Metrics
 from butlers.host.scheduler import Scheduler
 
@@ -52,10 +53,15 @@ class FakeJob:
     """A job that counts its runs, and waits or fails as configured."""
 
     def __init__(
-        self, cron: str = EVERY_SECOND, fails: Exception | None = None, seconds: float = 0.0, shared: bool = True
+        self,
+        cron: str = EVERY_SECOND,
+        fails: Exception | None = None,
+        seconds: float = 0.0,
+        shared: bool = True,
+        is_due_early: Callable[[Caller], Awaitable[bool]] | None = None,
     ) -> None:
         self.name = f"job_{uuid.uuid4().hex}"
-        self.job = Job(self.name, cron, self.run, shared=shared)
+        self.job = Job(self.name, cron, self.run, shared=shared, is_due_early=is_due_early)
         self.fails = fails
         self.seconds = seconds
         self.runs = 0
@@ -91,11 +97,16 @@ class RunningScheduler:
 
 @asynccontextmanager
 async def run_scheduler(
-    database: Database, caller: Caller, *works: FakeJob, clock: Callable[[], datetime], stop: float = 5.0
+    database: Database,
+    caller: Caller,
+    *works: FakeJob,
+    clock: Callable[[], datetime],
+    stop: float = 5.0,
+    check_seconds: float = CHECK_SECONDS,
 ) -> AsyncIterator[RunningScheduler]:
     """Run a scheduler with these jobs and this clock."""
     metrics = Metrics()
-    scheduler = Scheduler(database, caller, [work.job for work in works], metrics, clock)
+    scheduler = Scheduler(database, caller, [work.job for work in works], metrics, clock, check_seconds)
     scheduler.start()
     try:
         yield RunningScheduler(database, scheduler, metrics)

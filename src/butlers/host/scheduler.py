@@ -14,6 +14,7 @@ from butlers.cron import local_now
 from butlers.db import Database, as_fault
 from butlers.errors import Conflict, NotFound, Unavailable
 from butlers.host import job_runs as records
+from butlers.host.early_runs import CHECK_SECONDS, EarlyRuns
 from butlers.host.job_runs import JobStatus, RetryAfter
 from butlers.host.leases import work_exclusively
 from butlers.host.metrics import Metrics
@@ -39,7 +40,13 @@ class Scheduler:
     """Runs all jobs of one butler."""
 
     def __init__(
-        self, database: Database, caller: Caller, jobs: Sequence[Job], metrics: Metrics, clock: Clock = local_now
+        self,
+        database: Database,
+        caller: Caller,
+        jobs: Sequence[Job],
+        metrics: Metrics,
+        clock: Clock = local_now,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
         self._database = database
         self._caller = caller
@@ -47,6 +54,7 @@ class Scheduler:
         self._record_owners = {name: records.record_owner(job, caller) for name, job in self._jobs.items()}
         self._metrics = metrics
         self._clock = clock
+        self._check_seconds = check_seconds
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._requested: set[asyncio.Task[JobResult]] = set()
@@ -112,6 +120,7 @@ class Scheduler:
     async def _run_on_schedule(self, name: str) -> None:
         """Run the job at each scheduled time until stopped; times missed while no process ran are caught up once."""
         job, completed = self._jobs[name], None
+        early = EarlyRuns(job.is_due_early, self._caller, self._check_seconds) if job.is_due_early else None
         while not self._stopping.is_set():
             now = self._clock()
             # A completed time in the future means that the clock was set back: the records decide then.
@@ -121,7 +130,24 @@ class Scheduler:
             if completed is not None:
                 retry_seconds = await self._tick(name, due) if due > completed else 0.0
                 completed = completed if retry_seconds else due
-            await self._sleep(job, retry_seconds or _MAX_SLEEP_SECONDS)
+            if early and not retry_seconds and not self._stopping.is_set():
+                await self._run_early(name, early)
+            await self._sleep(job, retry_seconds or (early.seconds_to_check() if early else _MAX_SLEEP_SECONDS))
+
+    async def _run_early(self, name: str, early: EarlyRuns) -> None:
+        """Run the job now if it has work that should not wait for its time."""
+        try:
+            is_due = await early.is_due()
+        except Exception as error:  # noqa: BLE001 — a failed check must not end the schedule
+            log.warning("a job can't be checked", extra={"job": name, "error": _error_text(error)})
+            return
+        try:
+            if is_due:
+                await self.run(self._jobs[name])
+        except JobRunningElsewhere:
+            early.expect_other_process()
+        except Exception as error:  # noqa: BLE001 — a failed run must not end the schedule
+            self._log_failure(name, error)
 
     async def _last_completed(self, name: str, now: datetime) -> datetime | None:
         """Return the latest scheduled time that needs no run (now, for a job without runs), or None on an error."""
@@ -143,13 +169,15 @@ class Scheduler:
                 if claim is not None:
                     await self._run_and_record(name, claim)
                 return 0.0
-        except Exception as error:
-            self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
-            # A fault says what happened; only an unexpected error needs its traceback.
-            traceback = None if as_fault(error) else error
-            extra = {"job": name, "outcome": "failed", "error": _error_text(error)}
-            log.exception("job", extra=extra, exc_info=traceback)
+        except Exception as error:  # noqa: BLE001 — a failed run must not end the schedule
+            self._log_failure(name, error)
             return _RETRY_SECONDS
+
+    def _log_failure(self, name: str, error: Exception) -> None:
+        self._metrics.job_runs.labels(self._jobs[name].name, "failed").inc()
+        # A fault says what happened; only an unexpected error needs its traceback.
+        traceback = None if as_fault(error) else error
+        log.error("job", extra={"job": name, "outcome": "failed", "error": _error_text(error)}, exc_info=traceback)
 
     async def _claim(self, name: str, due: datetime | None) -> UUID | RetryAfter | None:
         return await records.claim_run(self._database, self._record_owners[name], name, due, self._clock())

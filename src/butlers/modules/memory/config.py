@@ -249,8 +249,8 @@ class ScheduleConfig(Table):
     )
     index_upkeep: Cron = Field(
         "30 * * * *",
-        description="When vector indexes are checked. An index that its table has outgrown is rebuilt beside the "
-        "one in use; until then searches scan the table.",
+        description="When vector indexes are measured. An index that its table has outgrown is rebuilt beside the "
+        "one in use, within a minute and not only at these times; until then searches scan the table.",
     )
 
 

@@ -88,7 +88,14 @@ class MemoryModule:
             Job("decay_sweep", schedule.decay_sweep, self._for_all_tenants(decay_sweep.sweep, decay_sweep.ACTOR)),
             Job("episode_cleanup", schedule.episode_cleanup, self._for_all_tenants(cleanup.clean_up, cleanup.ACTOR)),
             Job("reembed", schedule.reembed, self._for_all_tenants(reembedding.reembed, reembedding.ACTOR)),
-            Job("index_upkeep", schedule.index_upkeep, partial(index_upkeep.maintain_indexes, self.state)),
+            Job(
+                "index_upkeep",
+                schedule.index_upkeep,
+                partial(index_upkeep.maintain_indexes, self.state),
+                is_due_early=partial(index_upkeep.has_outgrown, self.state)
+                if self.state.database.has_owner
+                else None,
+            ),
         )
 
     def _for_all_tenants(

@@ -7,7 +7,7 @@ from typing import Any
 
 from butlers.caller import Caller
 from butlers.contract import JobResult
-from butlers.db import PlainConnection
+from butlers.db import Connection, PlainConnection
 from butlers.modules.memory.runtime import Memory
 from butlers.modules.memory.store import vector_indexes
 from butlers.modules.memory.store.vector_indexes import VectorIndex
@@ -41,6 +41,7 @@ async def maintain_indexes(memory: Memory, caller: Caller) -> JobResult:
     report: dict[str, Any] = {}
     async with memory.database.owner_connection() as owner:
         await vector_indexes.finish_interrupted_rebuild(owner)
+        await vector_indexes.analyze(owner, [each.table for each in await _list_outgrown(owner)])
         for index in await vector_indexes.list_vector_indexes(owner):
             before = await _measure(owner, index)
             decision, dense = _decide(index, before)
@@ -53,6 +54,21 @@ async def maintain_indexes(memory: Memory, caller: Caller) -> JobResult:
             after = _describe(index, measured) if measured else report[index.table]["before"]
             report[index.table] = {**report[index.table], **after}
     return {"rebuilt": rebuilt, "indexes": report}
+
+
+async def has_outgrown(memory: Memory, caller: Caller) -> bool:
+    """Return whether a table needs an HNSW index and has none, from the server's counters alone."""
+    async with memory.database.transaction(caller) as tx:
+        return bool(await _list_outgrown(tx))
+
+
+async def _list_outgrown(connection: Connection | PlainConnection) -> list[VectorIndex]:
+    """The indexes that were outgrown by the rows counted since; the row estimates may not know them yet."""
+    return [
+        index
+        for index in await vector_indexes.list_vector_indexes(connection)
+        if index.method != vector_indexes.HNSW and index.counted_rows > MAX_IVFFLAT_ROWS
+    ]
 
 
 async def report_outgrown(memory: Memory, caller: Caller) -> JobResult:

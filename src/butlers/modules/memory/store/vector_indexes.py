@@ -25,6 +25,8 @@ class VectorIndex:
     bytes: int
     is_dense: bool
     """Whether it was built with more edges than usual."""
+    counted_rows: int = 0
+    """The rows of the table by the server's counters, which follow each commit; `rows` is as of the last analyze."""
 
     @property
     def memory_type(self) -> MemoryType:
@@ -35,7 +37,9 @@ class VectorIndex:
 async def list_vector_indexes(connection: Connection | PlainConnection) -> Sequence[VectorIndex]:
     """The vector index of each table; every role may read it."""
     return [
-        VectorIndex(row["table"], row["method"], row["rows"], row["bytes"], _DENSE in row["options"])
+        VectorIndex(
+            row["table"], row["method"], row["rows"], row["bytes"], _DENSE in row["options"], row["counted_rows"]
+        )
         async for row in _sql.list_vector_indexes(connection)
     ]
 
@@ -58,6 +62,12 @@ async def finish_interrupted_rebuild(owner: PlainConnection) -> None:
 async def _swap_index(owner: PlainConnection, table: str) -> None:
     for step in ("drop", "rename"):
         await getattr(_sql, f"{step}_{table}")(owner)
+
+
+async def analyze(owner: PlainConnection, tables: Sequence[str]) -> None:
+    """Bring the row estimates and statistics of these tables up to date."""
+    for table in tables:
+        await getattr(_sql, f"analyze_{table}")(owner)
 
 
 async def vacuum(owner: PlainConnection) -> None:

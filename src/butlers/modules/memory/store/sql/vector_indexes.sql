@@ -3,7 +3,7 @@
 -- precision, so its column is an expression; one of whole vectors counts as another method.
 select t.relname as "table", i.relname as "index",
        case when am.amname = 'hnsw' and x.indexprs is null then 'hnsw, whole vectors' else am.amname end as method,
-       greatest(t.reltuples, 0)::bigint as rows,
+       greatest(t.reltuples, 0)::bigint as rows, pg_stat_get_live_tuples(t.oid) as counted_rows,
        pg_relation_size(i.oid) as bytes, coalesce(i.reloptions, '{}') as options
   from pg_index x
   join pg_class i on i.oid = x.indexrelid
@@ -177,6 +177,18 @@ alter index rules_embedding_next rename to rules_embedding;
 -- name: rename_episodes()!
 -- Gives the new index the old one's name.
 alter index episodes_embedding_next rename to episodes_embedding;
+
+-- name: analyze_facts()!
+-- Updates the row estimate and the statistics.
+analyze facts;
+
+-- name: analyze_rules()!
+-- Updates the row estimate and the statistics.
+analyze rules;
+
+-- name: analyze_episodes()!
+-- Updates the row estimate and the statistics.
+analyze episodes;
 
 -- name: vacuum()!
 -- Removes deleted rows from the files.
