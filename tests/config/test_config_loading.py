@@ -54,6 +54,8 @@ enabled = true
 episode_ttl_days = 8
 max_episodes = 20000
 toolset = "full"
+secrets = "refuse"
+receipt_days = 30
 
 [modules.memory.retrieval]
 context_token_budget = 4000
@@ -82,6 +84,16 @@ max_prompt_tokens = 9000
 daily_token_limit = 5000
 lease_seconds = 30.0
 distilled_confidence = 0.5
+drop_echoes = false
+confirm_twins = false
+ask_about_updates = false
+list_predicates = false
+review = "before"
+proposal_days = 7
+
+[modules.memory.hints]
+enabled = false
+min_similarity = 0.8
 
 [modules.memory.schedule]
 consolidate = "0 */3 * * *"
@@ -176,6 +188,8 @@ def test_every_key_is_loaded(load_text: LoadText, tmp_path: Path) -> None:
         "episode_ttl_days": 8,
         "max_episodes": 20000,
         "toolset": "full",
+        "secrets": "refuse",
+        "receipt_days": 30,
         "retrieval": {
             "context_token_budget": 4000,
             "default_limit": 21,
@@ -196,7 +210,14 @@ def test_every_key_is_loaded(load_text: LoadText, tmp_path: Path) -> None:
             "daily_token_limit": 5000,
             "lease_seconds": 30.0,
             "distilled_confidence": 0.5,
+            "drop_echoes": False,
+            "confirm_twins": False,
+            "ask_about_updates": False,
+            "list_predicates": False,
+            "review": "before",
+            "proposal_days": 7,
         },
+        "hints": {"enabled": False, "min_similarity": 0.8},
         "schedule": {
             "reembed": "*/10 * * * *",
             "consolidation_retry": "*/5 * * * *",
@@ -262,6 +283,8 @@ def test_the_defaults_of_the_memory_module_are_as_documented() -> None:
         "episode_ttl_days": 7,
         "max_episodes": 10000,
         "toolset": "core",
+        "secrets": "redact",
+        "receipt_days": 90,
         "retrieval": {
             "context_token_budget": 3000,
             "default_limit": 20,
@@ -282,7 +305,14 @@ def test_the_defaults_of_the_memory_module_are_as_documented() -> None:
             "daily_token_limit": 1_000_000,
             "lease_seconds": 120.0,
             "distilled_confidence": 0.7,
+            "drop_echoes": True,
+            "confirm_twins": True,
+            "ask_about_updates": True,
+            "list_predicates": True,
+            "review": "after",
+            "proposal_days": 14,
         },
+        "hints": {"enabled": True, "min_similarity": 0.72},
         "schedule": {
             "reembed": "*/10 * * * *",
             "consolidation_retry": "*/5 * * * *",

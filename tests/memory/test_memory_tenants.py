@@ -142,6 +142,7 @@ ID_TOOLS = (
     "memory_restore",
     "memory_links",
     "memory_history",
+    "memory_told",
     "memory_mark_helpful",
     "memory_mark_harmful",
 )

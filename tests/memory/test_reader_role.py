@@ -18,6 +18,9 @@ READING = {
     "memory_stats",
     "memory_links",
     "memory_history",
+    "memory_sessions",
+    "memory_receipts",
+    "memory_told",
     "entity_get",
     "entity_resolve",
 }

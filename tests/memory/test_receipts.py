@@ -122,7 +122,8 @@ async def test_who_was_told_a_memory_is_listed_newest_first(memory, caller, tool
     assert [each["session_id"] for each in answer["told"]] == [sessions[number].session_id for number in (0, 2, 1, 0)]
     assert {each["agent"] for each in answer["told"]} == {"codex"}
     assert answer["told"][0]["source"] == "recall"
-    nobody = await tools("memory_told", memory_type="fact", memory_id=str(uuid4()))
+    untold = await tools.fact("Ada", predicate="name")
+    nobody = await tools("memory_told", memory_type="fact", memory_id=untold)
     assert (nobody["sessions"], nobody["told"], nobody["last_told_at"]) == (0, [], None)
 
 
@@ -185,7 +186,8 @@ async def test_a_tenant_sees_only_its_own_receipts(memory, session, tools, stran
     fact = await tools.fact("no meat", predicate="diet")
     await told_at_start(memory, session)
     assert (await stranger("memory_receipts", session_id=session.session_id))["receipts"] == []
-    assert (await stranger("memory_told", memory_type="fact", memory_id=fact))["sessions"] == 0
+    foreign = await stranger.refusal("memory_told", memory_type="fact", memory_id=fact)
+    assert foreign.startswith("not_found: no fact ")
     assert len((await tools("memory_receipts", session_id=session.session_id))["receipts"]) == 1
     refused = await tools.refusal("memory_receipts", session_id="yesterday")
     assert refused == "invalid_input: session_id is not an id. Send the session's UUID."

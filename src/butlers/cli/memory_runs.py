@@ -6,12 +6,12 @@ import typer
 
 from butlers.cli.memory_client import Tenant, open_memory, tool_command, validate_arguments
 from butlers.cli.memory_removal import Yes, ask_or_refuse
-from butlers.cli.output import HERE, AsJson, Folder, command, show
+from butlers.cli.output import AsJson, Folder, command, show
 
 
 @tool_command("memory_consolidation_runs")
 def runs(
-    folder: Folder = HERE,
+    folder: Folder,
     run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Show this run as a diff.")] = None,
 ) -> None:
     """List the consolidation runs, or show what one learned, replaced, confirmed and dropped.

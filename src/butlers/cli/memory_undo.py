@@ -6,13 +6,13 @@ import typer
 
 from butlers.cli.memory_client import Tenant, open_memory, validate_arguments
 from butlers.cli.memory_removal import Yes, ask_or_refuse
-from butlers.cli.output import HERE, AsJson, Folder, command, show
+from butlers.cli.output import AsJson, Folder, command, show
 from butlers.errors import Conflict
 
 
 @command
 async def undo(
-    folder: Folder = HERE,
+    folder: Folder,
     event_id: Annotated[
         str | None, typer.Argument(metavar="[EVENT_ID]", help="The event, from `history`. Default: your last act.")
     ] = None,

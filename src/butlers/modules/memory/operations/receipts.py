@@ -7,12 +7,13 @@ from uuid import UUID
 
 from butlers.caller import Caller
 from butlers.errors import Fault
+from butlers.modules.memory.domain.errors import MemoryNotFound
 from butlers.modules.memory.domain.model import MemoryType
 from butlers.modules.memory.domain.ranking import ScoredMemory
 from butlers.modules.memory.domain.receipt import Receipt, ReceiptLine, ReceiptSource
 from butlers.modules.memory.operations.idempotency import Answer
 from butlers.modules.memory.runtime import Memory, PendingReceipt
-from butlers.modules.memory.store import receipts
+from butlers.modules.memory.store import memories, receipts
 from butlers.modules.memory.store.receipts import NewReceipt
 
 MAX_RECEIPTS = 200
@@ -71,11 +72,16 @@ async def receipts_of_session(memory: Memory, caller: Caller, session_id: UUID) 
 
 
 async def told_sessions(memory: Memory, caller: Caller, memory_type: MemoryType, memory_id: UUID) -> Answer:
-    """Return the sessions that were told a memory, newest first, and their number."""
+    """Return the sessions that were told a memory, newest first, and their number.
+
+    A deleted episode keeps them; raises `MemoryNotFound` for what neither exists nor was told.
+    """
     await settle(memory)
     async with memory.transaction(caller) as tx:
         found = await receipts.told_sessions(tx, caller, memory_id, MAX_TOLD + 1)
         count = (await receipts.count_told(tx, caller, [memory_id])).get(memory_id, receipts.ToldCount())
+        if not found and await memories.lifecycle_state(tx, caller, memory_type, memory_id) is None:
+            raise MemoryNotFound(memory_type, memory_id)
     return {
         "memory_type": memory_type.value,
         "id": memory_id,
