@@ -281,6 +281,9 @@ def test_known_memories_leave_room_for_episodes():
     for first in (10_000, 20_000):
         listed = known_numbers(sent.text, first)
         assert listed == list(range(len(listed))) != [], "the nearest, and no gaps among equals"
+    known = len(known_numbers(sent.text, 10_000)) + len(known_numbers(sent.text, 20_000))
+    assert (sent.known_left_out, known < 150) == (150 - known, True)
+    assert prompt(["a"], facts, rules).known_left_out == prompt(["a"]).known_left_out == 0
 
 
 def test_a_giant_episode_ends_the_batch_before_it():

@@ -157,6 +157,7 @@ COLUMNS = {
     tokens_estimated            | boolean                  | not null | false
     error                       | text                     | null     |
     proposed                    | integer                  | not null | 0
+    known_left_out              | integer                  | not null | 0
     """,
     "consolidation_proposals": f"""{COMMON}
     run_id                      | uuid                     | not null |

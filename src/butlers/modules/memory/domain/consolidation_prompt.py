@@ -61,6 +61,8 @@ class Prompt:
     text: str
     episode_count: int
     tokens: int
+    known_left_out: int = 0
+    """Known facts and rules that had no room."""
 
 
 def assemble_prompt(
@@ -82,14 +84,15 @@ def assemble_prompt(
     fixed = count(opening + _HEADING + _footer(len(episodes)))
     known_room = int((max_tokens - fixed) * KNOWN_SHARE)
     used = _predicate_section(predicates, int(known_room * _PREDICATE_SHARE), count)
-    known = used + _known_sections(facts, rules, known_room - count(used), count)
+    sections, left_out = _known_sections(facts, rules, known_room - count(used), count)
+    known = used + sections
     room = max_tokens - fixed - count(known)
     while True:
         blocks = _episode_blocks(episodes, room, count)
         text = f"{opening}{known}{_HEADING}{''.join(blocks)}{_footer(len(blocks))}"
         tokens = count(text)
         if tokens <= max_tokens or room <= 0:
-            return Prompt(text, len(blocks), tokens)
+            return Prompt(text, len(blocks), tokens, left_out)
         # Joined parts can have more tokens than the sum of their counts.
         room -= tokens - max_tokens
 
@@ -112,12 +115,23 @@ def escape_data(text: str) -> str:
     return _JSON_START.sub(r"\1&quot;", escape_between_tags(text))
 
 
-def _known_sections(facts: Sequence[KnownFact], rules: Sequence[KnownRule], room: int, count: CountTokens) -> str:
-    """The nearest facts and rules that fit into `room` tokens; facts get two thirds if there are rules as well."""
+def _known_sections(
+    facts: Sequence[KnownFact], rules: Sequence[KnownRule], room: int, count: CountTokens
+) -> tuple[str, int]:
+    """The nearest facts and rules that fit into `room` tokens, and the number of those that do not.
+
+    Facts get two thirds if there are rules as well.
+    """
     fact_room = room if not rules else room * 2 // 3
     fact_lines, spent = _fitting_lines([_fact_line(fact) for fact in facts], fact_room, count)
     rule_lines, _ = _fitting_lines([_rule_line(rule) for rule in rules], room - spent, count)
-    return f"\n## Known facts\n\n{fact_lines}\n## Known rules\n\n{rule_lines}"
+    left_out = len(facts) + len(rules) - len(fact_lines) - len(rule_lines)
+    fact_text, rule_text = _section_text(fact_lines, facts), _section_text(rule_lines, rules)
+    return f"\n## Known facts\n\n{fact_text}\n## Known rules\n\n{rule_text}", left_out
+
+
+def _section_text(lines: Sequence[str], known: Sequence[KnownFact] | Sequence[KnownRule]) -> str:
+    return "".join(lines) or (_NONE_FIT if known else _NONE)
 
 
 def _predicate_section(predicates: Sequence[str], room: int, count: CountTokens) -> str:
@@ -132,14 +146,15 @@ def _predicate_section(predicates: Sequence[str], room: int, count: CountTokens)
     return f"{heading}{', '.join(fitting)}\n" if fitting else ""
 
 
-def _fitting_lines(lines: Sequence[str], room: int, count: CountTokens) -> tuple[str, int]:
+def _fitting_lines(lines: Sequence[str], room: int, count: CountTokens) -> tuple[list[str], int]:
     """The lines that fit and their tokens; a line that is too long is skipped."""
-    fitting, spent = [], 0
+    fitting: list[str] = []
+    spent = 0
     for line in lines:
         if len(line) <= _max_characters(room - spent) and spent + (cost := count(line)) <= room:
             fitting.append(line)
             spent += cost
-    return "".join(fitting) or (_NONE_FIT if lines else _NONE), spent
+    return fitting, spent
 
 
 def _shorten(text: str) -> str:

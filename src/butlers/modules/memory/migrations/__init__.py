@@ -17,7 +17,7 @@ _SEARCH_ARGUMENTS = (
 MEMORY = Branch(
     label="memory",
     location=Path(__file__).parent,
-    head="mem_012",
+    head="mem_013",
     # 0.8 scans an index further until a tenant has enough rows; before it, small tenants missed most of theirs.
     extensions={"vector": "0.8"},
     rights={

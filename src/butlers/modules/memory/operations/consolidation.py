@@ -264,7 +264,7 @@ async def _ask_and_apply(
     """Send the prompt to the model, parse its output and apply it; return the learned memories."""
     prompt = await _build_prompt(memory, caller, batch.butler, batch.episodes)
     batch = await consolidation_batch.release_excess(memory, caller, batch, prompt.episode_count)
-    record.episodes = len(batch.episodes)
+    record.episodes, record.known_left_out = len(batch.episodes), prompt.known_left_out
     output = await _run_session(memory, spawner, caller, batch, prompt, record, lost)
     await _record_usage(memory, output, record)
     result = await asyncio.to_thread(consolidation_output.parse_output, output.text)

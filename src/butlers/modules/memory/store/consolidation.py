@@ -79,6 +79,7 @@ class RunRecord:
     rules_created: int = 0
     confirmed: int = 0
     proposed: int = 0
+    known_left_out: int = 0
     errors: list[str] = field(default_factory=list)
     parse_errors: list[str] = field(default_factory=list)
     input_tokens: int = 0

@@ -179,13 +179,13 @@ update consolidation_runs
    and id = :id
    and status = 'running';
 
--- name: finish_run(tenant_id, id, status, session_id, episodes, facts_created, facts_updated, rules_created, confirmed, proposed, errors, parse_errors, input_tokens, output_tokens, tokens_estimated, error)!
+-- name: finish_run(tenant_id, id, status, session_id, episodes, facts_created, facts_updated, rules_created, confirmed, proposed, known_left_out, errors, parse_errors, input_tokens, output_tokens, tokens_estimated, error)!
 -- Records the result of a batch that is running, or was marked as lost.
 update consolidation_runs
    set status = :status, finished_at = now(), session_id = :session_id, episodes = :episodes,
        facts_created = :facts_created, facts_updated = :facts_updated, rules_created = :rules_created,
-       confirmed = :confirmed, proposed = :proposed, errors = :errors, parse_errors = :parse_errors, input_tokens = :input_tokens,
-       output_tokens = :output_tokens, tokens_estimated = :tokens_estimated, error = :error
+       confirmed = :confirmed, proposed = :proposed, known_left_out = :known_left_out, errors = :errors,
+       parse_errors = :parse_errors, input_tokens = :input_tokens, output_tokens = :output_tokens, tokens_estimated = :tokens_estimated, error = :error
  where tenant_id = :tenant_id
    and id = :id
    and status in ('running', 'lost');

@@ -28,7 +28,7 @@ select r.id, r.butler, r.status, r.started_at, r.finished_at, r.session_id, r.ep
 -- name: get(tenant_id, id)^
 -- One consolidation run.
 select id, butler, status, started_at, finished_at, session_id, episodes, facts_created, facts_updated, rules_created,
-       confirmed, errors, parse_errors, input_tokens, output_tokens, tokens_estimated, error
+       confirmed, known_left_out, errors, parse_errors, input_tokens, output_tokens, tokens_estimated, error
   from consolidation_runs
  where tenant_id = :tenant_id
    and id = :id;
