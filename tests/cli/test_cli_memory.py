@@ -12,7 +12,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import app
-from butlers.cli import entity_views, memory_client, memory_views, receipt_views
+from butlers.cli import entity_views, memory_client, memory_hygiene, memory_views, receipt_views, run_views
 from butlers.modules.memory.tools import TOOLS
 
 from .conftest import write_butler
@@ -124,7 +124,7 @@ def test_text_has_scores_with_three_digits_and_ids_that_can_be_copied(memory):
     stored = memory("store-fact", "Ada", "drinks", "tea, " * 40)
     memory("store-fact", "Ada", "drinks", "coffee")
     found = memory.text("search", "coffee", columns=70)
-    assert re.search(r"│ 0\.\d{3} │ fact · Ada · drinks", found)
+    assert re.search(r"│ 0\.\d{3} +│ fact · Ada · drinks", found)
     assert re.search(r"confidence 1\.000, similarity 0\.\d{3}, rank 0\.\d{3}", found)
     shown = memory.text("history", "fact", stored["id"], columns=70)
     assert "fact_superseded by local" in shown
@@ -192,7 +192,8 @@ def test_a_butler_without_memory_says_so(butlers, tmp_path):
 
 
 def test_every_tool_of_the_memory_has_a_command_that_shows_it():
-    views = {**memory_views.VIEWS, **entity_views.VIEWS, **receipt_views.VIEWS}
+    views = {**memory_views.VIEWS, **entity_views.VIEWS, **receipt_views.VIEWS, **run_views.VIEWS}
+    views["memory_hygiene"] = memory_hygiene.report
     assert set(views) == {tool.name for tool in TOOLS}
 
 
@@ -204,10 +205,12 @@ def test_every_argument_of_a_tool_can_be_given():
     sources = {each.callback.__wrapped__.__name__: each.callback.__wrapped__ for each in commands.registered_commands}
     named = {"helpful": "memory_mark_helpful", "harmful": "memory_mark_harmful"}
     jobs = {"consolidate", "sweep", "cleanup", "reembed", "retract_from", "undo"}
-    without_tool = {"export", "import_", "erase", "revert_inversion"}
+    from_file = {"store_batch", "hygiene"}
+    # The commands of runs share the tool memory_consolidation_runs.
+    without_tool = {"export", "import_", "imports", "erase", "revert_inversion", "runs", "take_back"}
     for name, function in sources.items():
-        # The commands of jobs take other arguments than their tools.
-        if name in jobs | without_tool:
+        # The commands of jobs, and those that read a file, take other arguments than their tools.
+        if name in jobs | from_file | without_tool:
             continue
         tool = next(each for each in TOOLS if each.name == named.get(name, f"memory_{name}"))
         wanted = set(get_type_hints(tool.function)) - {"memory", "caller", "return"}

@@ -96,6 +96,7 @@ async def valid_arguments(tools: "Tools", butler: str) -> dict[str, dict[str, An
         "memory_store_episode": {"content": "a secret talk about tea", "butler": butler},
         "memory_store_fact": {"subject": "user", "predicate": "drink", "content": "a secret tea"},
         "memory_store_rule": {"content": "Offer the secret tea"},
+        "memory_store_batch": {"items": [{"type": "rule", "content": "Pour the secret tea"}]},
         "memory_search": {"query": "tea", "scope": "*"},
         "memory_recall": {"topic": "tea", "scope": "*"},
         "memory_get": address,

@@ -360,6 +360,7 @@ async def test_row_32_without_the_model_a_semantic_search_and_a_write_say_so(
         ("memory_store_fact", {"subject": "s", "predicate": "p", "content": "c"}),
         ("memory_store_rule", {"content": "c"}),
         ("memory_store_episode", {"content": "c", "butler": memory.butler}),
+        ("memory_store_batch", {"items": [{"type": "rule", "content": "c"}]}),
     ):
         message = await tools_without_model.refusal(name, **arguments)
         assert message == "unavailable: the embedding model is not installed. Retry in a few seconds."

@@ -6,6 +6,7 @@ import typer
 
 from butlers.cli import (
     entities,
+    memory_batch,
     memory_export,
     memory_hygiene,
     memory_jobs,
@@ -255,6 +256,7 @@ def stats(
 
 
 _MODULES = (
+    memory_batch,
     memory_export,
     memory_jobs,
     memory_runs,

@@ -167,6 +167,7 @@ def open_input(file: Path) -> Iterator[BinaryIO]:
     if file == STREAM:
         with tempfile.TemporaryFile() as copy:
             shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.seek(0)
             yield copy
         return
     try:

@@ -1,5 +1,6 @@
 """Text views of the answers of memory tools and operations."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -42,6 +43,20 @@ def _similar(kind: str, answer: Mapping[str, Any]) -> list[RenderableType]:
         for each in answer["similar"]
     ]
     return [Text("Similar ones:"), TextTable("similarity | memory / content / id", rows), visible(answer["hint"])]
+
+
+def stored_batch(answer: Mapping[str, Any]) -> RenderableType:
+    """Render the number of stored memories by type, and of those they confirmed, superseded and resemble."""
+    results = answer["results"]
+    types = Counter(each["memory_type"] for each in results)
+    notes = {
+        "confirmed": sum(bool(each.get("confirmed_existing")) for each in results),
+        "superseded": sum(name in each for each in results for name in ("superseded_id", "also_superseded_id")),
+        "with similar ones": sum("similar" in each for each in results),
+    }
+    counts = {f"{name}s": count for name, count in sorted(types.items())} | notes
+    shown = {name: count for name, count in counts.items() if count}
+    return Group(fields({"tenant": answer["tenant"], **shown}), _speed(answer))
 
 
 def search_results(memories: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -114,8 +129,12 @@ def transfer(answer: Mapping[str, Any]) -> RenderableType:
     """Render the counts and the speed of an export or an import."""
     columns = [name for name in ("exported", "imported", "skipped") if name in answer]
     rows = [{"kind": kind, **{name: answer[name][kind] for name in columns}} for kind in answer[columns[0]]]
-    speed = f"{answer['memories']} memories in {answer['seconds']:.1f} s, {answer['memories_per_second']:.1f}/s"
-    return Group(visible(f"tenant {answer['tenant']}"), TextTable(" | ".join(("kind", *columns)), rows), Text(speed))
+    table = TextTable(" | ".join(("kind", *columns)), rows)
+    return Group(visible(f"tenant {answer['tenant']}"), table, _speed(answer))
+
+
+def _speed(answer: Mapping[str, Any]) -> Text:
+    return Text(f"{answer['memories']} memories in {answer['seconds']:.1f} s, {answer['memories_per_second']:.1f}/s")
 
 
 def prompts(answer: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -251,6 +270,7 @@ def parse_time(iso: str) -> datetime:
 _CHANGES = ("confirm", "mark_helpful", "mark_harmful", "forget", "restore")
 VIEWS: Mapping[str, View] = {
     **{f"memory_store_{kind}": stored(kind) for kind in ("episode", "fact", "rule")},
+    "memory_store_batch": stored_batch,
     **{f"memory_{change}": record for change in _CHANGES},
     "memory_search": search_results,
     "memory_recall": search_results,

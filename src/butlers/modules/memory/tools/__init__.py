@@ -6,6 +6,7 @@ from typing import Any
 from butlers.contract import Tool
 from butlers.modules.memory.config import MemoryModuleConfig
 from butlers.modules.memory.tools import (
+    batch,
     consolidation,
     consolidation_runs,
     context,
@@ -23,6 +24,7 @@ from butlers.modules.memory.tools import (
 
 _MODULES = (
     writing,
+    batch,
     reading,
     feedback,
     management,

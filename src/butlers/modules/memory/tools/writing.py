@@ -24,7 +24,7 @@ from butlers.modules.memory.tools.arguments import (
     parse_session_id,
 )
 
-_DEFAULT_IMPORTANCE = 5.0
+DEFAULT_IMPORTANCE = 5.0
 
 
 @tool()
@@ -34,18 +34,11 @@ async def memory_store_episode(
     content: Annotated[Text, Field(description="What happened, in a few sentences.")],
     butler: Annotated[Text, Field(description="This butler's name.")],
     session_id: OptionalText = None,
-    importance: Importance = _DEFAULT_IMPORTANCE,
+    importance: Importance = DEFAULT_IMPORTANCE,
     idempotency_key: Key = None,
 ) -> StoredEpisode:
     """Store what happened in a session, at its end; it is distilled into facts and rules later, then expires."""
-    episode = NewEpisode(
-        content=content,
-        butler=butler,
-        # The caller's own session wins: models invent ids.
-        session_id=parse_session_id(caller.session_id or session_id),
-        importance=_DEFAULT_IMPORTANCE if importance is None else importance,
-        metadata=dict(caller.details),
-    )
+    episode = build_episode(caller, content, butler, session_id, importance)
     request = Request("memory_store_episode", asdict(episode), idempotency_key)
     return await writing.store_episode(memory, caller, episode, request)  # type: ignore[return-value]
 
@@ -57,7 +50,7 @@ async def memory_store_fact(
     subject: Annotated[Text, Field(description="Who or what it is about: user, a name, a project.")],
     predicate: Annotated[Text, Field(description="The property, in snake_case: favorite_color, works_at.")],
     content: Annotated[Text, Field(description="What is true.")],
-    importance: Importance = _DEFAULT_IMPORTANCE,
+    importance: Importance = DEFAULT_IMPORTANCE,
     permanence: PermanenceName = "standard",
     scope: Annotated[OptionalText, Field(description="global, or a butler's name.")] = GLOBAL,
     tags: OptionalList = None,
@@ -66,17 +59,7 @@ async def memory_store_fact(
     idempotency_key: Key = None,
 ) -> StoredFact:
     """Store something durable you learned. It supersedes the fact with the same subject and predicate."""
-    fact = NewFact(
-        subject=subject,
-        predicate=predicate,
-        content=content,
-        importance=_DEFAULT_IMPORTANCE if importance is None else importance,
-        permanence=Permanence.named(permanence or "standard"),
-        scope=scope or GLOBAL,
-        tags=tuple(tags or ()),
-        entity_id=parse_entity_id("entity_id", entity_id) if entity_id else None,
-        metadata=_origin(caller),
-    )
+    fact = build_fact(caller, subject, predicate, content, importance, permanence, scope, tags, entity_id)
     replaced = parse_id("supersedes_id", supersedes_id) if supersedes_id else None
     arguments = asdict(fact) | ({"supersedes_id": replaced} if replaced else {})
     request = Request("memory_store_fact", arguments, idempotency_key)
@@ -94,15 +77,61 @@ async def memory_store_rule(
     idempotency_key: Key = None,
 ) -> StoredRule:
     """Store a way of working worth repeating; it earns trust with memory_mark_helpful."""
-    rule = NewRule(
+    rule = build_rule(caller, content, scope, tags, permanence)
+    request = Request("memory_store_rule", asdict(rule), idempotency_key)
+    return await writing.store_rule(memory, caller, rule, request)  # type: ignore[return-value]
+
+
+def build_episode(
+    caller: Caller, content: str, butler: str, session_id: str | None, importance: float | None
+) -> NewEpisode:
+    """The validated episode of a call."""
+    return NewEpisode(
+        content=content,
+        butler=butler,
+        # The caller's own session wins: models invent ids.
+        session_id=parse_session_id(caller.session_id or session_id),
+        importance=DEFAULT_IMPORTANCE if importance is None else importance,
+        metadata=dict(caller.details),
+    )
+
+
+def build_fact(
+    caller: Caller,
+    subject: str,
+    predicate: str,
+    content: str,
+    importance: float | None,
+    permanence: str | None,
+    scope: str | None,
+    tags: list[str] | None,
+    entity_id: str | None,
+) -> NewFact:
+    """The validated fact of a call."""
+    return NewFact(
+        subject=subject,
+        predicate=predicate,
+        content=content,
+        importance=DEFAULT_IMPORTANCE if importance is None else importance,
+        permanence=Permanence.named(permanence or "standard"),
+        scope=scope or GLOBAL,
+        tags=tuple(tags or ()),
+        entity_id=parse_entity_id("entity_id", entity_id) if entity_id else None,
+        metadata=_origin(caller),
+    )
+
+
+def build_rule(
+    caller: Caller, content: str, scope: str | None, tags: list[str] | None, permanence: str | None
+) -> NewRule:
+    """The validated rule of a call."""
+    return NewRule(
         content=content,
         scope=scope or GLOBAL,
         tags=tuple(tags or ()),
         permanence=Permanence.named(permanence) if permanence else None,
         metadata=_origin(caller),
     )
-    request = Request("memory_store_rule", asdict(rule), idempotency_key)
-    return await writing.store_rule(memory, caller, rule, request)  # type: ignore[return-value]
 
 
 def _origin(caller: Caller) -> dict[str, object]:
