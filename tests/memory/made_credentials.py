@@ -81,6 +81,7 @@ def credentials() -> dict[str, tuple[str, str]]:
 
 
 HARMLESS = (
+    "The primary_key = customer_address_id_2, and the access key = customer-address-id-2024.",
     "The password was changed yesterday.",
     "Ask for the password before you open the safe.",
     "Her password is important to her.",

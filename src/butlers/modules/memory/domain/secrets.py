@@ -58,8 +58,14 @@ def _is_password(text: str) -> bool:
     return _has_letter_and_digit(text) or any(each in "!@#$%^&*_+=~?/" for each in text[1:-1])
 
 
+_WORD_OR_NUMBER = re.compile(r"[A-Za-z]{2,}|[A-Za-z]{0,2}\d{1,4}|")
+
+
 def _is_key(text: str) -> bool:
-    return not _PLACEHOLDER.match(text) and not _UUID.fullmatch(text) and _has_letter_and_digit(text)
+    """Whether a value behind `api_key =` is one, and not a name such as `orders_customer_id_2` or a path."""
+    if _PLACEHOLDER.match(text) or _UUID.fullmatch(text) or not _has_letter_and_digit(text):
+        return False
+    return not all(_WORD_OR_NUMBER.fullmatch(part) for part in re.split(r"[_./-]", text))
 
 
 _PATTERNS = (
