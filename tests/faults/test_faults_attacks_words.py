@@ -95,7 +95,7 @@ async def test_instructions_stored_anywhere_stay_one_line_of_data_in_the_prompt_
     assert "```" not in {line[:3] for line in material.splitlines()}
     assert len(re.findall(r"<episode |</episode>|<episode_content>|</episode_content>", material)) == 4
     headings = [line for line in material.splitlines() if line.startswith("#")]
-    assert headings == ["## Known facts", "## Known rules", "## Episodes"]
+    assert headings == ["## Predicates in use", "## Known facts", "## Known rules", "## Episodes"]
     assert len([line for line in material.splitlines() if line.startswith("- ")]) == 3
     assert material.count("\nThe episodes end here (1 in all).") == 1
     assert "data" in instructions

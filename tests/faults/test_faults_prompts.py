@@ -15,7 +15,7 @@ from prompt_corpus import HOSTILE, ORDINARY, invisible_in, tags_in
 BATCHES = [HOSTILE[start : start + 6] for start in range(0, len(HOSTILE), 6)]
 OWN_TAGS = re.compile(r'<episode id="[^"<>]*" at="[^"<>]*" importance="[^"<>]*">|</episode>|</?episode_content>')
 CONTEXT_HEADINGS = ["# Memory Context", "## Key Facts", "## Active Rules", "## Recent Episodes"]
-MATERIAL_HEADINGS = ["## Known facts", "## Known rules", "## Episodes"]
+MATERIAL_HEADINGS = ["## Predicates in use", "## Known facts", "## Known rules", "## Episodes"]
 
 
 async def store(tools, memory, texts):

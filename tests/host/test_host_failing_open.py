@@ -259,16 +259,13 @@ async def test_an_internal_session_waits_for_the_database_instead(folder, hostin
             await at.spawn("Learn.", internal=True)
         await wire.join()
         assert (await at.spawn("Learn.", internal=True)).text == "Learn."
-        # Without active sessions the instance lock is released.
-        holding = (
-            "select 1 from pg_locks where locktype = 'advisory' and granted"
-            " and database = (select oid from pg_database where datname = current_database())"
-        )
-        locks = await asyncpg.connect(by_wire.admin_database_url)
+        # Without active sessions the lease of the instance is released.
+        held = "select 1 from leases where expires_at > clock_timestamp()"
+        observer = await asyncpg.connect(by_wire.admin_database_url)
         try:
-            await wait_until(lambda: _none(locks, holding), "the lock to be released", 5)
+            await wait_until(lambda: _none(observer, held), "the lease to be released", 5)
         finally:
-            await locks.close()
+            await observer.close()
     assert (place / "ran").exists()
 
 
