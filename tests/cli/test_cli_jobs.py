@@ -152,6 +152,7 @@ async def test_a_job_that_runs_elsewhere_is_not_run_a_second_time(shell, place, 
             f"butlers: another process is running {name}. `butlers jobs list DIR` shows its status."
         )
     assert await record.fetchval("select count(*) from job_runs") == 0
+    await record.execute("delete from leases where name like 'butlers job %'")
     await insert_run(record, "decay_sweep", status="running")
     assert jobs_by_name(shell, place)["decay_sweep"]["status"] == "running"
 

@@ -12,7 +12,7 @@ import pytest
 from fastmcp import Client
 
 from butlers import app
-from butlers.cli import entity_views, memory_client, memory_hygiene, memory_views, receipt_views, run_views
+from butlers.cli import entity_views, hygiene_views, memory_client, memory_views, receipt_views, run_views
 from butlers.modules.memory.tools import TOOLS
 
 from .conftest import write_butler
@@ -193,7 +193,7 @@ def test_a_butler_without_memory_says_so(butlers, tmp_path):
 
 def test_every_tool_of_the_memory_has_a_command_that_shows_it():
     views = {**memory_views.VIEWS, **entity_views.VIEWS, **receipt_views.VIEWS, **run_views.VIEWS}
-    views["memory_hygiene"] = memory_hygiene.report
+    views["memory_hygiene"] = hygiene_views.report
     assert set(views) == {tool.name for tool in TOOLS}
 
 
