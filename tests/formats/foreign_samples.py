@@ -30,10 +30,10 @@ def mcp_memory(folder: Path, number: int = 1) -> Path:
 
 
 def claude_code(folder: Path, number: int = 1) -> Path:
-    project = folder / "projects" / "-work-shop"
+    project = folder / "projects" / "-code-shop"
     memory = project / "memory"
     memory.mkdir(parents=True)
-    (project / "9a8b.jsonl").write_text(json.dumps({"type": "user", "cwd": "/work/shop", "sessionId": "9a8b"}) + "\n")
+    (project / "9a8b.jsonl").write_text(json.dumps({"type": "user", "cwd": "/code/shop", "sessionId": "9a8b"}) + "\n")
     (memory / "MEMORY.md").write_text("- [Prefers pnpm](prefers-pnpm.md) — never npm\n")
     for n in range(number):
         (memory / f"prefers-pnpm-{n}.md").write_text(
@@ -49,11 +49,11 @@ def claude_code(folder: Path, number: int = 1) -> Path:
 
 
 def claude_code_sessions(folder: Path, number: int = 1) -> Path:
-    project = folder / "projects" / "-work-shop"
+    project = folder / "projects" / "-code-shop"
     project.mkdir(parents=True)
     for n in range(number):
         session = f"0f0e0d0c-0b0a-4908-8706-{n:012d}"
-        head = {"sessionId": session, "cwd": "/work/shop", "timestamp": "2026-10-02T10:00:00.000Z"}
+        head = {"sessionId": session, "cwd": "/code/shop", "timestamp": "2026-10-02T10:00:00.000Z"}
         entries = [
             head | {"type": "user", "message": {"role": "user", "content": f"Fix the test of part {n}"}},
             head

@@ -97,13 +97,13 @@ def test_claude_codes_feedback_becomes_a_rule_and_its_index_is_left_out(read):
     facts = {each.subject: each for each in records if isinstance(each, ForeignFact)}
     assert facts["shop"].predicate == "shop_toolchain"
     assert facts["user"].content == "Ann is the owner of the shop."
-    assert ForeignLink("-work-shop/prefers-pnpm-0", "-work-shop/shop-toolchain") in records
+    assert ForeignLink("-code-shop/prefers-pnpm-0", "-code-shop/shop-toolchain") in records
     assert LeftOut("MEMORY.md, the index of the other files") in records
 
 
 def test_a_memory_folder_alone_has_the_same_ids_as_all_projects(tmp_path):
     SAMPLES["claude-code"](tmp_path)
-    project = tmp_path / "projects" / "-work-shop"
+    project = tmp_path / "projects" / "-code-shop"
     paths = (tmp_path, tmp_path / "projects", project, project / "memory")
     assert (
         len(
