@@ -432,9 +432,14 @@ def test_no_memory_is_written_or_read_without_a_tenant():
 async def test_the_vector_index_serves_a_cosine_search(archive, tools):
     """Scenario: Vector similarity search uses index"""
     await tools.fact()
+    (index,) = await archive.rows("select pg_get_indexdef('facts_embedding'::regclass) as definition")
+    # Upkeep replaces the first index by a graph of halved vectors once other tests have filled the table.
+    vector = "embedding::halfvec(384)" if "halfvec" in index["definition"] else "embedding"
     async with archive.connection.transaction():
         await archive.connection.execute("set local enable_seqscan = off; set local enable_sort = off")
         plan = await archive.rows(
-            "explain select id from facts order by embedding <=> (select embedding from facts limit 1) limit 10"
+            "explain select id from facts order by embedding <=> (select embedding from facts limit 1) limit 10".replace(
+                "embedding", vector
+            )
         )
     assert any("facts_embedding" in row["QUERY PLAN"] for row in plan), plan

@@ -83,6 +83,7 @@ EXPECTED_EVENTS = {
     "memory_store_episode": ["episode_created"],
     "memory_store_fact": ["fact_created"],
     "memory_store_rule": ["rule_created"],
+    "memory_store_batch": ["rule_created"],
     "memory_confirm": ["fact_confirmed"],
     "memory_mark_helpful": ["rule_marked_helpful"],
     "memory_mark_harmful": ["rule_marked_harmful"],
@@ -109,7 +110,7 @@ async def test_every_change_leaves_exactly_its_event_and_reading_leaves_none(too
             assert [event["event_type"] for event in new] == EXPECTED_EVENTS.get(name, []), name
             for event in new:
                 assert (event["actor"], event["request_id"]) == ("robot", "request-1")
-                assert event["entity_id"] == answer["id"]
+                assert event["entity_id"] == answer.get("id", answer.get("results", [{}])[0].get("id"))
                 assert event["entity_type"] == event["event_type"].split("_")[0]
         trail = await archive.events(tools.tenant)
     assert len(trail) == 6 + len(EXPECTED_EVENTS)

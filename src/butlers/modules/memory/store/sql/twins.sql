@@ -42,16 +42,33 @@ select p.id, p.other_id
        );
 
 -- name: contradicting_facts(tenant_id, max_rows)
--- Pairs of live facts of which one contradicts the other, the newest first.
+-- Pairs of live facts of which one contradicts the other, the newest first. The links are read first: without
+-- statistics the server would join all facts with each other.
+with contradiction as materialized (
+    select source_id, target_id, created_at
+      from memory_links
+     where tenant_id = :tenant_id
+       and source_type = 'fact'
+       and target_type = 'fact'
+       and relation = 'contradicts'
+)
 select l.source_id as id, l.target_id as other_id, 1 - (f.embedding <=> o.embedding) as similarity
-  from memory_links l
-  join facts f on f.tenant_id = :tenant_id and f.id = l.source_id and f.validity = 'active'
-  join facts o on o.tenant_id = :tenant_id and o.id = l.target_id and o.validity = 'active'
- where l.tenant_id = :tenant_id
-   and l.source_type = 'fact'
-   and l.target_type = 'fact'
-   and l.relation = 'contradicts'
-   and f.embedding_version_id = o.embedding_version_id
+  from contradiction l
+ cross join lateral (
+     select embedding, embedding_version_id
+       from facts
+      where tenant_id = :tenant_id and id = l.source_id and validity = 'active'
+     offset 0
+ ) f
+ cross join lateral (
+     select embedding
+       from facts
+      where tenant_id = :tenant_id
+        and id = l.target_id
+        and validity = 'active'
+        and embedding_version_id = f.embedding_version_id
+     offset 0
+ ) o
  order by l.created_at desc, l.source_id, l.target_id
  limit :max_rows;
 
