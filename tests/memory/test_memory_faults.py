@@ -437,9 +437,6 @@ async def test_the_vector_index_serves_a_cosine_search(archive, tools):
     vector = "embedding::halfvec(384)" if "halfvec" in index["definition"] else "embedding"
     async with archive.connection.transaction():
         await archive.connection.execute("set local enable_seqscan = off; set local enable_sort = off")
-        plan = await archive.rows(
-            "explain select id from facts order by embedding <=> (select embedding from facts limit 1) limit 10".replace(
-                "embedding", vector
-            )
-        )
+        nearest = "select id from facts order by embedding <=> (select embedding from facts limit 1) limit 10"
+        plan = await archive.rows("explain " + nearest.replace("embedding", vector))
     assert any("facts_embedding" in row["QUERY PLAN"] for row in plan), plan
