@@ -103,7 +103,10 @@ REAL_AGENTS = {
                 "ANTHROPIC_API_KEY": "any",
                 "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                 "DISABLE_AUTOUPDATER": "1",
+                # The first request waits for the tools, however busy the machine is.
                 "MCP_TIMEOUT": "60000",
+                "MCP_CONNECT_TIMEOUT_MS": "60000",
+                "MCP_CONNECTION_NONBLOCKING": "false",
             },
             _prepare_claude,
         ),
