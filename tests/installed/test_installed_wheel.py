@@ -77,8 +77,9 @@ def uv(tmp_path_factory):
     folder = tmp_path_factory.mktemp("uv")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     assert subprocess.run([*pip, "--target", folder, "uv"], capture_output=True, check=False).returncode == 0
-    for each in (folder.parent.parent, folder.parent, folder):
-        each.chmod(0o755)
+    for each in (folder, *folder.parents):
+        if each.name.startswith(("uv", "popen-", "pytest-")):
+            each.chmod(0o755)
     return folder / "bin"
 
 
